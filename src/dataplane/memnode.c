@@ -17,7 +17,8 @@ struct park {
     uint32_t life;
     uint16_t count;
     bool used, woken;
-    uint64_t id, from, until_ns, since_ns;
+    uint64_t id, until_ns, since_ns;
+    struct memnode_from from;
     uint32_t next_woken;
     struct verbs_cond cond[VERBS_CONDS_MAX];
     uint32_t next[VERBS_CONDS_MAX]; /* in the list of the condition's word: park * VERBS_CONDS_MAX + condition */
@@ -176,7 +177,7 @@ static void answer_wait(struct memnode *n, struct verbs_wait *w)
         w->cond[i].value = __atomic_load_n(verbs_word(&n->memory, w->cond[i].offset), __ATOMIC_ACQUIRE);
 }
 
-uint32_t memnode_more(struct memnode *n, void *packet, uint64_t *to)
+uint32_t memnode_more(struct memnode *n, void *packet, struct memnode_from *to)
 {
     if (n->woken_first == NONE)
         return 0;
@@ -277,7 +278,7 @@ static struct park *place_for(struct memnode *n, uint32_t client, uint64_t id)
     return place;
 }
 
-static void park(struct memnode *n, const struct verbs_wait *w, uint64_t from, uint64_t now_ns)
+static void park(struct memnode *n, const struct verbs_wait *w, const struct memnode_from *from, uint64_t now_ns)
 {
     struct park *k = place_for(n, w->head.client, w->head.sequence);
     if (!k)
@@ -288,7 +289,7 @@ static void park(struct memnode *n, const struct verbs_wait *w, uint64_t from, u
     k->used = true;
     k->woken = false;
     k->id = w->head.sequence;
-    k->from = from;
+    k->from = *from;
     k->since_ns = now_ns;
     k->until_ns = now_ns + min_u64(w->park_ns, PARK_NS_MAX);
     memcpy(k->cond, w->cond, k->count * sizeof *k->cond);
@@ -300,7 +301,7 @@ static void park(struct memnode *n, const struct verbs_wait *w, uint64_t from, u
     n->parked++;
 }
 
-static uint32_t on_wait(struct memnode *n, struct verbs_wait *w, uint64_t from, uint64_t now_ns)
+static uint32_t on_wait(struct memnode *n, struct verbs_wait *w, const struct memnode_from *from, uint64_t now_ns)
 {
     uint32_t count = w->head.count;
     if (!count || count > VERBS_CONDS_MAX || w->head.len != offsetof(struct verbs_wait, cond) + count * sizeof *w->cond)
@@ -397,7 +398,7 @@ static uint32_t on_connect(struct memnode *n, struct verbs_connect *k, uint64_t 
 
 /* ---- packets ---- */
 
-static uint32_t of_client(struct memnode *n, struct verbs_head *h, uint64_t from, uint64_t now_ns)
+static uint32_t of_client(struct memnode *n, struct verbs_head *h, const struct memnode_from *from, uint64_t now_ns)
 {
     if (h->node_life != n->p.life) { /* everything that the client knew of is gone */
         n->counts.refused++;
@@ -434,7 +435,8 @@ static uint32_t of_client(struct memnode *n, struct verbs_head *h, uint64_t from
     }
 }
 
-uint32_t memnode_packet(struct memnode *n, void *packet, uint32_t len, uint64_t from, uint64_t now_ns, uint64_t random)
+uint32_t memnode_packet(struct memnode *n, void *packet, uint32_t len, const struct memnode_from *from, uint64_t now_ns,
+                        uint64_t random)
 {
     struct verbs_head *h = packet;
     n->counts.packets++;

@@ -26,6 +26,11 @@ struct memnode_counts {
 
 struct memnode;
 
+/* Where a packet came from, as its driver has it: nothing here looks into it. */
+struct memnode_from {
+    uint64_t opaque[3];
+};
+
 struct memnode_params {
     const char *space; /* fewer than VERBS_NAME_LEN bytes */
     uint32_t id;       /* the space's short id */
@@ -46,10 +51,11 @@ void memnode_ready(struct memnode *n);
 
 /* One packet, which has room for VERBS_PACKET_MAX bytes and is aligned to 8. How long the answer is that stands in its place now;
  * 0: there is none. `from` is where an answer goes; `random` is not known to others. */
-uint32_t memnode_packet(struct memnode *n, void *packet, uint32_t len, uint64_t from, uint64_t now_ns, uint64_t random);
+uint32_t memnode_packet(struct memnode *n, void *packet, uint32_t len, const struct memnode_from *from, uint64_t now_ns,
+                        uint64_t random);
 
 /* An answer of a WAIT that need not wait any longer, and where it goes. 0: there is none. After every packet. */
-uint32_t memnode_more(struct memnode *n, void *packet, uint64_t *to);
+uint32_t memnode_more(struct memnode *n, void *packet, struct memnode_from *to);
 
 /* Forgets WAITs and shuts out clients that were silent for two leases: no session of theirs can be valid. Now and then. */
 void memnode_tick(struct memnode *n, uint64_t now_ns);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fabric/node_udp.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -112,25 +111,23 @@ static const struct fab_node_io udp_io = {
     .pending = pending,
 };
 
-static struct sockaddr_in sockaddr_of(struct net_addr a)
-{
-    return (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = a.ip, .sin_port = htons(a.port)};
-}
-
 int node_udp_open(struct node_udp *u, struct net_addr to, struct net_addr from)
 {
-    struct sockaddr_in there = sockaddr_of(to), here = sockaddr_of(from);
+    struct udp socket;
+    union net_name there = {0};
     memset(u, 0, sizeof *u);
-    u->fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (u->fd < 0)
-        return -errno;
-    here.sin_port = 0;
-    if ((from.ip && bind(u->fd, (struct sockaddr *)&here, sizeof here)) ||
-        connect(u->fd, (struct sockaddr *)&there, sizeof there)) {
-        int rc = -errno;
-        close(u->fd);
+    int rc = net_addr_known(from) ? 0 : udp_source_for(to, &from);
+    if (!rc)
+        rc = udp_open(&socket, net_addr_at_port(from, 0));
+    if (rc)
+        return rc;
+    socklen_t len = net_addr_name(&to, &there);
+    if (connect(socket.fd, &there.any, len)) {
+        rc = -errno;
+        udp_close(&socket);
         return rc;
     }
+    u->fd = socket.fd;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

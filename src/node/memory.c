@@ -19,6 +19,7 @@ int memory_node_open(struct memory_node *m, const struct memory_node_params *p)
     memset(m, 0, sizeof *m);
     m->p = *p;
     m->udp.fd = -1;
+    m->identity = coord_identity_of_name(p->space);
     m->p.layout.caps = MEMORY_NODE_CAPS;
     m->p.layout.birth = world_birth(&world_real);
     int rc = care_format(&m->care, &m->p.layout);
@@ -36,7 +37,7 @@ int memory_node_open(struct memory_node *m, const struct memory_node_params *p)
     memcpy(m->memory, &m->care.header, sizeof m->care.header);
     uint32_t clients = 2 * m->p.layout.sessions + CLIENTS_SPARE;
     const struct memnode_params node = {.space = p->space,
-                                        .id = coord_space_id(p->space),
+                                        .id = rack_short_id(&m->identity),
                                         .life = (uint32_t)(m->p.layout.birth >> LIFE_SHIFT),
                                         .lease_ns = p->layout.lease_ns,
                                         .clients = clients < MEMNODE_CLIENTS_MAX ? clients : MEMNODE_CLIENTS_MAX,
@@ -67,23 +68,24 @@ void memory_node_close(struct memory_node *m)
 /* A client that opens pawl:// asks for a coordinator first. It is told that here is a memory node. */
 static uint32_t answer_join(const struct memory_node *m, void *packet, uint32_t len)
 {
-    const struct coord_packet *ask = coord_check(packet, len, coord_space_id(m->p.space));
-    const struct packet_head *h = packet;
-    if (len < sizeof *h || h->family != PACKET_COORDINATOR || h->type != COORD_JOIN)
+    const struct coord_packet *ask = coord_check(packet, len, 0);
+    if (!ask || ask->head.type != COORD_JOIN)
         return 0;
     struct coord_packet answer;
-    coord_make(&answer, COORD_REFUSED, m->p.space, h->nonce);
-    answer.head.space = h->space;
-    answer.code = ask ? -EPROTOTYPE : -ENOENT;
+    coord_make(&answer, COORD_REFUSED, m->p.space, &m->identity, ask->head.nonce);
+    answer.code = strncmp(ask->space, m->p.space, sizeof ask->space) ? -ENOENT : -EPROTOTYPE;
+    memcpy(answer.space, ask->space, sizeof answer.space);
     memcpy(packet, &answer, sizeof answer);
     return sizeof answer;
 }
+
+static_assert(sizeof(struct net_addr) == sizeof(struct memnode_from), "an address is what a packet came from");
 
 static void send_wakes(struct memory_node *m)
 {
     struct verbs_wait w;
     struct udp_out out = {.data = &w};
-    uint64_t to;
+    struct memnode_from to;
     while ((out.len = memnode_more(m->node, &w, &to))) {
         memcpy(&out.to, &to, sizeof out.to);
         udp_send(&m->udp, &out, 1);
@@ -111,12 +113,12 @@ void memory_node_run(struct memory_node *m, const volatile sig_atomic_t *stop)
         uint64_t now = world_now(&world_real);
         for (unsigned i = 0; i < n; i++) {
             uint8_t *data = batch.packet[i].data;
-            uint64_t from;
+            struct memnode_from from;
             memcpy(&from, &batch.packet[i].from, sizeof from);
             uint32_t len = batch.packet[i].len;
             bool verbs = len >= sizeof(struct verbs_head) && data[0] == VERBS_MAGIC;
             uint64_t random = verbs && data[2] == VERBS_CONNECT ? world_random(&world_real) : 0;
-            len = verbs ? memnode_packet(m->node, data, len, from, now, random) : answer_join(m, data, len);
+            len = verbs ? memnode_packet(m->node, data, len, &from, now, random) : answer_join(m, data, len);
             if (len)
                 out[count++] = (struct udp_out){.to = batch.packet[i].from, .len = len, .data = data};
         }

@@ -3,6 +3,7 @@
 #ifndef PAWL_NODE_MEMORY_H
 #define PAWL_NODE_MEMORY_H
 
+#include "cluster/coordinator.h"
 #include "cluster/keeper.h"
 #include "dataplane/memnode.h"
 #include "wire/udp.h"
@@ -19,6 +20,7 @@ struct memory_node_params {
 
 struct memory_node {
     struct memory_node_params p;
+    struct rack_identity identity; /* of the space, by its name */
     struct udp udp;
     struct care care;
     void *memory;

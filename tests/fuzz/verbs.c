@@ -26,6 +26,8 @@ enum how {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static const struct memnode_from somewhere = {.opaque = {1}};
+
 struct state {
     struct memnode *node;
     char *memory;
@@ -83,7 +85,8 @@ static void make_sound(struct state *s, uint8_t how, uint8_t *p, uint32_t len)
 static void one(struct state *s, uint8_t how, const uint8_t *bytes, uint32_t len)
 {
     uint8_t *p = calloc(1, VERBS_PACKET_MAX), before[BYTES];
-    uint64_t to, more[sizeof(struct verbs_wait) / 8];
+    struct memnode_from to;
+    uint64_t more[sizeof(struct verbs_wait) / 8];
     if (!p)
         abort();
     memcpy(p, bytes, len);
@@ -96,7 +99,7 @@ static void one(struct state *s, uint8_t how, const uint8_t *bytes, uint32_t len
     struct verbs_head h = {0};
     memcpy(&h, p, len < sizeof h ? len : sizeof h);
     struct verbs_client was = s->table[h.client % CLIENTS];
-    uint32_t answer = memnode_packet(s->node, p, len, 1, s->now, 99 + len);
+    uint32_t answer = memnode_packet(s->node, p, len, &somewhere, s->now, 99 + len);
     bool executed = answer && h.type == VERBS_BATCH && p[3] == VERBS_OK;
     if (answer > len)
         abort(); /* it would amplify */
@@ -104,7 +107,7 @@ static void one(struct state *s, uint8_t how, const uint8_t *bytes, uint32_t len
                                                   h.sequence != was.last + 1 || h.node_life != 5 || h.life <= was.fenced))
         abort();
     while ((answer = memnode_more(s->node, more, &to)))
-        if (answer > sizeof more || to != 1)
+        if (answer > sizeof more || to.opaque[0] != 1)
             abort();
     free(p);
 }
@@ -135,7 +138,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         uint8_t room[VERBS_PACKET_MAX];
         memcpy(room, &c, sizeof c);
         struct verbs_connect *answer = (struct verbs_connect *)(void *)room;
-        if (memnode_packet(s.node, room, sizeof c, 1, s.now, 1000 + i) != sizeof c || answer->head.status)
+        if (memnode_packet(s.node, room, sizeof c, &somewhere, s.now, 1000 + i) != sizeof c || answer->head.status)
             abort();
     }
     while (size >= 2) {

@@ -38,7 +38,7 @@ static void node_main(void *arg)
                    .lease_ns = t->lease_ns,
                    .check_ns = t->lease_ns / 8},
         .space = rack_space,
-        .at = {.ip = RACK_LOCALHOST, .port = t->port},
+        .at = net_v4(RACK_LOCALHOST, t->port),
         .fresh = t->fresh,
     };
     int rc = memory_node_open(&m, &p);
@@ -215,8 +215,7 @@ static void relay_main(void *arg)
     static struct relay relay;
     const struct relay_test *t = arg;
     const struct relay_faults faults = {.loss = 100, .duplicate = 100, .late = 100, .late_ns = 3 * NS_PER_MS};
-    relay_open(&relay, (struct net_addr){.ip = RACK_LOCALHOST, .port = t->front},
-               (struct net_addr){.ip = RACK_LOCALHOST, .port = t->back}, &faults, t->front);
+    relay_open(&relay, net_v4(RACK_LOCALHOST, t->front), net_v4(RACK_LOCALHOST, t->back), &faults, t->front);
     __atomic_store_n(&board->relay_ready, 1, __ATOMIC_RELEASE);
     relay_run(&relay);
 }

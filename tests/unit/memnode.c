@@ -46,9 +46,11 @@ static struct memnode *open_node(void)
     return n;
 }
 
+static const struct memnode_from somewhere = {.opaque = {42, 43, 44}};
+
 static int feed(struct memnode *n, struct packet *p)
 {
-    uint32_t len = memnode_packet(n, p->bytes, p->len, 42, now_ns, now_ns ^ 0x5555);
+    uint32_t len = memnode_packet(n, p->bytes, p->len, &somewhere, now_ns, now_ns ^ 0x5555);
     CHECK(len == 0 || len == p->len);
     return len ? head_of(p)->status : -1;
 }
@@ -338,10 +340,10 @@ static int wait_on(struct memnode *n, const struct peer *peer, uint64_t id, uint
 static unsigned wakes(struct memnode *n, uint64_t *sum)
 {
     struct verbs_wait w;
-    uint64_t to;
+    struct memnode_from to;
     unsigned count = 0;
     for (*sum = 0; memnode_more(n, &w, &to); count++) {
-        CHECK_EQ(to, 42);
+        CHECK(!memcmp(&to, &somewhere, sizeof to));
         CHECK_EQ(w.head.type, VERBS_WAIT | VERBS_ANSWER);
         *sum += w.head.sequence;
     }

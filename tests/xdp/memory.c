@@ -10,6 +10,7 @@
 #define LIFE 9u
 #define PACKETS 30000
 
+static const struct memnode_from somewhere;
 static struct plane *p;
 static struct memnode *node;
 static _Alignas(16) uint64_t memory[BYTES / 8];
@@ -55,7 +56,7 @@ static void open_both(void)
         c->head = (struct verbs_head){.magic = VERBS_MAGIC, .version = VERBS_VERSION, .type = VERBS_CONNECT, .len = sizeof *c};
         memcpy(c->name, "space", 5);
         c->nonce = 1 + i;
-        CHECK_EQ(memnode_packet(node, packet, sizeof *c, 1, NS_PER_S, 1000 + i), sizeof *c);
+        CHECK_EQ(memnode_packet(node, packet, sizeof *c, &somewhere, NS_PER_S, 1000 + i), sizeof *c);
         CHECK_EQ(c->head.status, VERBS_OK);
     }
     table[3].fenced = table[3].life; /* one is shut out */
@@ -213,7 +214,7 @@ static void one(struct rng *r, uint64_t i)
     struct plane_run run = {.in = in.bytes, .in_len = in.len, .out = out.bytes, .out_len = sizeof out.bytes};
     CHECK_EQ(plane_run(plane_program(p, "plane"), &run), 0);
     struct memnode_counts before = *memnode_counts(node);
-    uint32_t answer = memnode_packet(node, packet, len, 1, NS_PER_S, 1);
+    uint32_t answer = memnode_packet(node, packet, len, &somewhere, NS_PER_S, 1);
     const struct memnode_counts *after = memnode_counts(node);
     if ((run.verdict == XDP_TX) != (answer != 0))
         CHECK_FAIL("packet %" PRIu64 ": the kernel's verdict is %u, and the process %s", i, run.verdict,

@@ -9,9 +9,10 @@ static uint64_t clock_of(const struct node_box *b)
     return sim_host_clock(b->process->host, sim_now(b->process->host->sim));
 }
 
-static uint64_t pack(struct sim_addr a)
+static void send_to(struct node_box *b, const struct memnode_from *to, const void *packet, uint32_t len)
 {
-    return (uint64_t)a.host << 16 | a.port;
+    const struct sim_addr at = {.host = (uint32_t)to->opaque[0], .port = (uint16_t)to->opaque[1]};
+    sim_wire_send(b->wire, node_box_addr(b), at, packet, len);
 }
 
 static void on_packet(void *ctx, const void *packet, uint32_t len, struct sim_addr from)
@@ -21,14 +22,13 @@ static void on_packet(void *ctx, const void *packet, uint32_t len, struct sim_ad
         _Alignas(8) uint8_t bytes[SIM_PACKET_MAX];
     } copy;
     memcpy(copy.bytes, packet, len);
-    uint64_t random = mix64(b->process->host->sim->config.seed ^ ++b->randoms), to;
-    uint32_t answer = memnode_packet(b->node, copy.bytes, len, pack(from), clock_of(b), random);
+    struct memnode_from to = {.opaque = {from.host, from.port}};
+    uint64_t random = mix64(b->process->host->sim->config.seed ^ ++b->randoms);
+    uint32_t answer = memnode_packet(b->node, copy.bytes, len, &to, clock_of(b), random);
     if (answer)
-        sim_wire_send(b->wire, node_box_addr(b), from, copy.bytes, answer);
-    while ((answer = memnode_more(b->node, copy.bytes, &to))) {
-        const struct sim_addr at = {.host = (uint32_t)(to >> 16), .port = (uint16_t)to};
-        sim_wire_send(b->wire, node_box_addr(b), at, copy.bytes, answer);
-    }
+        send_to(b, &to, copy.bytes, answer);
+    while ((answer = memnode_more(b->node, copy.bytes, &to)))
+        send_to(b, &to, copy.bytes, answer);
 }
 
 int node_box_start(struct node_box *b, struct sim_wire *wire, struct sim_process *process, const struct node_box_params *p)
