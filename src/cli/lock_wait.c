@@ -81,7 +81,7 @@ static void tell_in_time(const struct lock_job *job, struct telling *t)
     if (!t->watched || pawl_now() < t->next_ns)
         return;
     const struct memory_session *m = memory_of(job->p);
-    if (m) /* on a rack only servers know */
+    if (m && m->segment) /* on a rack only servers know, and on a memory node processes have no numbers here */
         tell(job, &m->locker, t);
     t->next_ns = pawl_in(TELL_EVERY_NS);
 }
@@ -124,7 +124,7 @@ static int try_once(struct lock_job *job)
                           : pawl_trylock(job->p, job->key, job->mode, &job->grant);
 }
 
-/* Designs that cannot wait and be called off at the same time (the baselines) are asked again and again. */
+/* Where an operation cannot wait and be called off at the same time (baselines, a memory node) it is tried again and again. */
 static int ask_until(struct lock_job *job, uint64_t deadline)
 {
     struct pollfd fd = {.fd = job->signal_fd, .events = POLLIN};
@@ -155,6 +155,8 @@ static int wait_for_lock(struct lock_job *job, uint64_t deadline)
     pawl_completion done = {0};
     uint64_t id;
     int rc = pawl_submit(job->p, &request, &id);
+    if (rc == -PAWL_ENOTSUP) /* a memory node */
+        return ask_until(job, deadline);
     if (!rc)
         rc = wait_for_completion(job, id, &done);
     const struct net *n = net_of(job->p);

@@ -7,15 +7,20 @@
 
 /* Bit numbers of design.h's flags. */
 enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC, DEADLOCK, CALLS };
-enum { SHM, SIM, UDP };
+enum { SHM, SIM, UDP, NODE };
 static_assert(1 << CALLS == DESIGN_CALLS && CALLS + 1 == DESIGN_FEATURES, "features in the order of their bits");
-static_assert(1 << UDP == DESIGN_ON_UDP && UDP + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
+static_assert(1 << NODE == DESIGN_ON_NODE && NODE + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
 
 /* A design that offers everything but ranges; its tests of the contract, of recovery and of asynchronous operations. A test on
  * shared memory of that name runs for each such design (tests/meson.build). */
 #define WHOLE(contract, recovery, async)                                                                                           \
     [EXCLUSIVE] = (contract), [SHARED] = (contract), [TOKENS] = (contract), [RECOVERY] = (recovery), [TIMEOUT] = (contract),       \
     [CONVERT] = (contract), [ASYNC] = (async)
+
+/* On a memory node there are no asynchronous operations yet. */
+#define FAR_WHOLE                                                                                                                  \
+    [EXCLUSIVE] = "udp/node", [SHARED] = "udp/node", [TOKENS] = "udp/node", [RECOVERY] = "udp/node", [TIMEOUT] = "udp/node",       \
+    [CONVERT] = "udp/node"
 
 static const struct proof {
     const char *design;
@@ -24,12 +29,16 @@ static const struct proof {
 } proofs[] = {
     {"word", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async")}},
     {"word", SIM, {WHOLE("sim/word", "sim/word", "sim/word")}},
+    {"word", NODE, {FAR_WHOLE}},
     {"shiftlock", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async")}},
     {"shiftlock", SIM, {WHOLE("sim/shiftlock", "sim/shiftlock", "sim/shiftlock")}},
+    {"shiftlock", NODE, {FAR_WHOLE}},
     {"shiftlock64", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async")}},
     {"shiftlock64", SIM, {WHOLE("sim/shiftlock", "sim/shiftlock", "sim/shiftlock")}},
+    {"shiftlock64", NODE, {FAR_WHOLE}},
     {"alock", SHM, {[EXCLUSIVE] = "shm/kill", [TOKENS] = "shm/kill", [RECOVERY] = "shm/kill", [TIMEOUT] = "shm/kill"}},
     {"alock", SIM, {[EXCLUSIVE] = "sim/alock", [TOKENS] = "sim/alock", [RECOVERY] = "sim/alock", [TIMEOUT] = "sim/alock"}},
+    {"alock", NODE, {[EXCLUSIVE] = "udp/node", [TOKENS] = "udp/node", [RECOVERY] = "udp/node", [TIMEOUT] = "udp/node"}},
     {"fisslock", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/deadlock"}},
     {"fisslock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock"}},
     {"fisslock-stay", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/fisslock"}},
@@ -38,6 +47,7 @@ static const struct proof {
     {"fisslock-racks", UDP, {WHOLE("udp/contract", "udp/racks", "udp/contract"), [DEADLOCK] = "udp/deadlock"}},
     {"citron", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [RANGES] = "shm/ranges"}},
     {"citron", SIM, {WHOLE("sim/citron", "sim/citron", "sim/citron"), [RANGES] = "sim/citron"}},
+    {"citron", NODE, {FAR_WHOLE, [RANGES] = "udp/node"}},
     {"netlock", SIM, {WHOLE("sim/netlock", "sim/netlock", "sim/netlock"), [DEADLOCK] = "sim/deadlock", [CALLS] = "sim/netlock"}},
     {"netlock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock", [CALLS] = "udp/kv"}},
     {"netlock-switches", SIM, {WHOLE("sim/netlock", "sim/netlock", "sim/netlock"), [DEADLOCK] = "sim/deadlock"}},
@@ -93,10 +103,15 @@ static bool is_shown(const struct design *d, unsigned substrate)
     return d->kind != DESIGN_BUSTED && d->substrates >> substrate & 1;
 }
 
+static bool is_offered(const struct design *d, unsigned feature, unsigned substrate)
+{
+    return d->features >> feature & 1 && !(feature == ASYNC && substrate == NODE);
+}
+
 static const char *cell(const struct design *d, unsigned feature, unsigned substrate)
 {
     const char *test = matrix_test(d, feature, substrate);
-    if (!(d->features >> feature & 1))
+    if (!is_offered(d, feature, substrate))
         return NULL;
     return test ? test : "untested";
 }
@@ -155,8 +170,9 @@ static void json_row(struct json *j, const struct design *d, unsigned substrate)
     json_object(j, "features");
     for (unsigned f = 0; f < DESIGN_FEATURES; f++) {
         json_object(j, design_feature_name(f));
-        json_bool(j, "offered", d->features >> f & 1);
-        json_string(j, "test", d->features >> f & 1 ? matrix_test(d, f, substrate) : NULL);
+        bool offered = is_offered(d, f, substrate);
+        json_bool(j, "offered", offered);
+        json_string(j, "test", offered ? matrix_test(d, f, substrate) : NULL);
         json_end(j);
     }
     json_end(j);

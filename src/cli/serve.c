@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pawl serve: a rack's coordinator and its lock servers. */
+/* pawl serve: a rack's coordinator and its lock servers, or a memory node. */
 #include "cli/commands.h"
 #include "cli/daemon.h"
 #include "cli/settings.h"
+#include "node/memory.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@
 static struct {
     const char *listen, *join, *space, *design, *keys, *state, *tune;
     uint64_t locks, group, lease_ns, hosts, sessions, holds, servers, own, spin_ns, racks;
-    bool fresh, json, servers_seen, own_seen, backup, racks_seen;
+    bool fresh, json, servers_seen, own_seen, backup, racks_seen, locks_seen, sessions_seen;
 } opts = {.listen = DEFAULT_LISTEN,
           .space = "default",
           .design = "srvlock",
@@ -38,14 +39,16 @@ static const struct arg serve_table[] = {
     {"space", 0, ARG_STRING, "NAME", "name of the space; default 'default'", &opts.space, NULL},
     {"design", 0, ARG_STRING, "D", "design of the space; default srvlock", &opts.design, NULL},
     {"keys", 0, ARG_STRING, "KIND", "named, sparse (any 64-bit number) or dense (0 to N-1); default named", &opts.keys, NULL},
-    {"locks", 0, ARG_U64, "N", "locks of the space, one for each key; default 1M", &opts.locks, NULL},
+    {"locks", 0, ARG_U64, "N", "locks of the space, one for each key; default 1M; designs with ranges: 256", &opts.locks,
+     &opts.locks_seen},
     {"group", 0, ARG_U64, "G", "dense keys that share a lock: 0 to N*G-1; default 1", &opts.group, NULL},
     {"state", 0, ARG_STRING, "DIR",
      "folder for the files with keys (unless dense) and rules of racks; default $XDG_STATE_HOME/pawl or ~/.local/state/pawl",
      &opts.state, NULL},
     {"lease", 0, ARG_DURATION, "S", "how long a silent host keeps what it holds; default 2", &opts.lease_ns, NULL},
     {"hosts", 0, ARG_U64, "N", "hosts that can take part at once; default 64", &opts.hosts, NULL},
-    {"sessions", 0, ARG_U64, "N", "open sessions of one host; default 64", &opts.sessions, NULL},
+    {"sessions", 0, ARG_U64, "N", "open sessions of one host; default 64; on a memory node: of the space; default 256",
+     &opts.sessions, &opts.sessions_seen},
     {"holds", 0, ARG_U64, "N", "locks that one session can hold or wait for at once; default 256", &opts.holds, NULL},
     {"servers", 0, ARG_U64, "N",
      "lock servers of the space, if its design has any; default 1; fisslock: default none, see pawl switch --room", &opts.servers,
@@ -69,9 +72,12 @@ static const struct args serve_usage = {
     .command = "pawl serve",
     .usage = "[--space NAME] [--design D] [--locks N] [--listen ADDRESS:PORT] [OPTION]...\n"
              "       pawl serve --join ADDRESS:PORT [--space NAME] [--listen ADDRESS:PORT] [--fresh]",
-    .about = "Runs the coordinator of a rack, and lock servers if the design has any. The coordinator keeps the list of hosts, "
-             "gives them\n"
-             "numbers and notices when they fail. Clients then open pawl://ADDRESS:PORT/NAME.",
+    .about =
+        "Runs the coordinator of a rack, and lock servers if the design has any. The coordinator keeps the list of hosts, "
+        "gives them\n"
+        "numbers and notices when they fail. For one-sided designs (word, shiftlock, shiftlock64, alock, citron) it runs a memory "
+        "node:\n"
+        "the lock memory, on which clients execute verbs by datagrams. Clients then open pawl://ADDRESS:PORT/NAME.",
     .after =
         "Unless --fresh, nothing is granted for one lease: a host may hold something from before. There is no authentication:\n"
         "listen only where all senders can be trusted.\n\n"
@@ -85,7 +91,8 @@ static const struct args serve_usage = {
         "  pawl serve --space test --locks 1M\n"
         "  pawl serve --space test --design srvlock --servers 2 --own 1\n"
         "  pawl serve --join 127.0.0.1:7070 --space test --listen 127.0.0.1:7080\n"
-        "  pawl serve --space test --design fisslock-racks --racks 4\n\n"
+        "  pawl serve --space test --design fisslock-racks --racks 4\n"
+        "  pawl serve --space test --design shiftlock --lease 10\n\n"
         "Runs until SIGINT or SIGTERM. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
     ARGS_TABLE(serve_table),
 };
@@ -187,7 +194,51 @@ static int coordinate(const struct design *d, const struct knobs *knobs, enum pa
     return rc ? cli_say("serve", EXIT_UNAVAILABLE, "%s", explained()) : 0;
 }
 
+/* ---- a memory node ---- */
+
+#define NODE_SESSIONS 256
+#define NODE_LOCKS_RANGES 256 /* files, say: each has an extent */
+
+static int serve_memory(const struct design *d, const struct knobs *knobs, enum pawl_keys keys, struct net_addr at)
+{
+    bool ranges = d->features & DESIGN_RANGES;
+    struct memory_node m;
+    const struct memory_node_params p = {
+        .layout = {.design = d,
+                   .knobs = knobs,
+                   .keys = keys,
+                   .capacity = ranges && !opts.locks_seen ? NODE_LOCKS_RANGES : opts.locks,
+                   .sessions = (uint32_t)(opts.sessions_seen ? opts.sessions : NODE_SESSIONS),
+                   .holds = (uint32_t)opts.holds,
+                   .lease_ns = opts.lease_ns,
+                   .check_ns = opts.lease_ns / 4},
+        .space = opts.space,
+        .at = at,
+        .fresh = opts.fresh,
+        .spin_ns = opts.spin_ns,
+    };
+    if (strlen(opts.space) >= VERBS_NAME_LEN)
+        return cli_say("serve", EXIT_USAGE, "the name of the space has more than %u bytes", VERBS_NAME_LEN - 1);
+    int rc = memory_node_open(&m, &p);
+    if (rc)
+        return cli_say("serve", EXIT_UNAVAILABLE, "%s", explained());
+    daemon_ready("memory node", opts.space, m.udp.at, opts.json);
+    memory_node_run(&m, &daemon_stopped);
+    memory_node_close(&m);
+    return 0;
+}
+
 /* ---- what was asked for ---- */
+
+/* Options that a memory node has no use for. */
+static int check_memory(const struct args *usage)
+{
+    if (opts.servers_seen || opts.own_seen || opts.backup || opts.racks_seen || opts.group > 1)
+        return args_complain(
+            usage, "--servers, --own, --backup, --racks and --group are not for the design '%s': it runs on a memory node",
+            opts.design);
+    return 0;
+}
 
 static int check_keys(const struct args *usage, enum pawl_keys *out)
 {
@@ -202,8 +253,10 @@ static int check_serve(const struct args *usage, const struct design **design)
     *design = design_find(opts.design);
     if (!*design || (*design)->kind == DESIGN_BUSTED)
         return args_complain(usage, "there is no design '%s'; 'pawl doctor --matrix' lists the designs", opts.design);
-    if (!((*design)->substrates & DESIGN_ON_UDP))
-        return args_complain(usage, "the design '%s' does not run over UDP", opts.design);
+    if (!((*design)->substrates & (DESIGN_ON_UDP | DESIGN_ON_NODE)))
+        return args_complain(usage, "the design '%s' does not run between machines", opts.design);
+    if ((*design)->substrates & DESIGN_ON_NODE && check_memory(usage))
+        return EXIT_USAGE;
     const struct packet_design *packet = (*design)->packet;
     if (opts.backup && (!packet || !packet->steward_packet || packet->divides))
         return args_complain(usage, "--backup: the switch of the design '%s' has no backup", opts.design);
@@ -248,6 +301,8 @@ int cmd_serve(int argc, char **argv)
     daemon_catch_signals();
     if (opts.join)
         return run_server(at, coordinator);
-    assert(design && design->packet);
+    assert(design);
+    if (design->substrates & DESIGN_ON_NODE)
+        return serve_memory(design, &knobs, keys, at);
     return coordinate(design, &knobs, keys, at);
 }

@@ -18,7 +18,7 @@
 #define EXIT_INTERRUPTED (128 + SIGINT) /* as a shell has it */
 
 static struct {
-    const char *design, *faults, *model, *tune, *caps;
+    const char *design, *faults, *model, *tune, *caps, *on;
     struct arg_range seeds;
     uint64_t campaign, nodes;
     struct swarm_limits limits;
@@ -41,6 +41,8 @@ static const struct arg table[] = {
     {"tasks", 0, ARG_U64, "N", "at most so many tasks of each client", &opts.limits.tasks, NULL},
     {"locks", 0, ARG_U64, "N", "at most so many locks", &opts.limits.locks, NULL},
     {"safety", 0, ARG_DURATION, "TIME", "faults stop after this virtual time at the latest", &opts.limits.safety_ns, NULL},
+    {"on", 0, ARG_STRING, "WHAT", "one-sided designs: 'fabric', with NICs (default), or 'node', a memory node over datagrams",
+     &opts.on, NULL},
     {"list", 0, ARG_FLAG, NULL, "list all designs, with their features and the faults that they tolerate", &opts.list, NULL},
     {"models", 0, ARG_FLAG, NULL, "print the models, each number with its source", &opts.models, NULL},
     {"trace", 0, ARG_FLAG, NULL, "print every event; for one seed", &opts.trace, NULL},
@@ -51,7 +53,8 @@ static const struct args usage = {
     .command = "pawl sim",
     .usage = "[--design D[,D...]] [--seeds A:B] [--faults all|none|LIST] [--model NAME]\n"
              "                [--caps all|none|LIST] [--nodes N] [--tune KNOB=N[,...]] [--campaign 1|2] [--clients N]\n"
-             "                [--hosts N] [--tasks N] [--locks N] [--safety TIME] [--trace] [--json]\n"
+             "                [--hosts N] [--tasks N] [--locks N] [--safety TIME] [--on fabric|node]\n"
+             "                [--trace] [--json]\n"
              "       pawl sim --list [--json]\n"
              "       pawl sim --models [--json]",
     .about =
@@ -89,6 +92,11 @@ static void catch_interrupts(void)
 }
 
 /* ---- runs ---- */
+
+static bool on_node(void)
+{
+    return opts.on && !strcmp(opts.on, "node");
+}
 
 static void add_run(struct sim_sum *sum, uint64_t seed, const struct campaign_result *r)
 {
@@ -128,6 +136,7 @@ static int run_design(struct sim_sum *sum, const struct knobs *knobs, const stru
                                           .faults = sum->faults,
                                           .seed = seed,
                                           .campaign = (unsigned)opts.campaign,
+                                          .on_node = on_node(),
                                           .limits = opts.limits,
                                           .caps = opts.caps ? &caps : NULL,
                                           .nodes = (unsigned)opts.nodes,
@@ -152,7 +161,8 @@ static int print_sum(const struct sim_sum *sum)
                                       .caps = opts.caps,
                                       .nodes = opts.nodes,
                                       .campaign = (unsigned)opts.campaign,
-                                      .limits = opts.limits};
+                                      .limits = opts.limits,
+                                      .on_node = on_node()};
     if (opts.json)
         return sim_print_json(sum, &replay);
     sim_print(sum, &replay);
@@ -214,6 +224,9 @@ static int choose(const char *name, size_t len, const struct design **out)
         return args_complain(&usage, "there is no design '%s'; 'pawl sim --list' lists the designs", text);
     if (!(d->substrates & DESIGN_ON_SIM))
         return args_complain(&usage, "the design '%s' does not run in the simulation", text);
+    if (on_node() && (d->packet || d->serve || d->local || d->clocks_ns))
+        return args_complain(&usage, "the design '%s' does not run on a memory node: it is not one-sided, or only for one machine",
+                             text);
     *out = d;
     return 0;
 }
@@ -252,6 +265,8 @@ int cmd_sim(int argc, char **argv)
         return args_complain(&usage, "--nodes must be between 1 and %d", CLUSTER_NODES_MAX);
     if (!faults_parse(opts.faults, &faults))
         return args_complain(&usage, "--faults: '%s' is not all, none or a list of faults; --help lists them", opts.faults);
+    if (opts.on && !on_node() && strcmp(opts.on, "fabric") != 0)
+        return args_complain(&usage, "--on is fabric or node, not '%s'", opts.on);
     if (opts.caps && !fab_caps_parse(opts.caps, &caps))
         return args_complain(&usage, "--caps: '%s' is not all, none or a list of capabilities; --help lists them", opts.caps);
     caps &= CAPS_OF_SIM;

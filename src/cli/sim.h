@@ -35,6 +35,7 @@ struct sim_replay {
     uint64_t nodes;                           /* 0: as the seed draws */
     unsigned campaign;
     struct swarm_limits limits;
+    bool on_node;
 };
 
 #define REPLAY_LEN 512 /* a command line of ours */

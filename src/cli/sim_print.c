@@ -45,7 +45,7 @@ void sim_replay_text(char out[REPLAY_LEN], const struct design *d, const struct 
     if (l->safety_ns)
         snprintf(out + len, REPLAY_LEN - len, " --safety %" PRIu64 "us", l->safety_ns / NS_PER_US);
     len = strlen(out);
-    snprintf(out + len, REPLAY_LEN - len, " --trace");
+    snprintf(out + len, REPLAY_LEN - len, "%s --trace", replay->on_node ? " --on node" : "");
 }
 
 /* ---- for people ---- */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A handle of pawl.h: what every session has, and the table of operations of its kind.
  *
- * There are two kinds: a session on memory (memory.h) and a session on a rack (net.h). pawl_open chooses the table by the scheme of
- * the place (open.c), and is the only function that names them; everything else goes through the table. The exception is the
- * uncontended path of `word` on shared memory, which is inline (fast.h). */
+ * There are two kinds: a session on memory (memory.h), of this machine or of a memory node, and a session on a rack (net.h).
+ * pawl_open chooses the table by the scheme of the place (open.c), and is the only function that names them; everything else goes
+ * through the table. The exception is the uncontended path of `word` on shared memory, which is inline (fast.h). */
 #ifndef PAWL_CLIENT_HANDLE_H
 #define PAWL_CLIENT_HANDLE_H
 
@@ -16,7 +16,8 @@
 
 /* Operations return 0 or a negative code, which they have explained. Null: not offered. */
 struct session_ops {
-    const char *scheme; /* of its places: "local:" */
+    const char *scheme; /* of its places: "local:"; null: another kind opens it */
+    bool on_memory;     /* the session is a struct memory_session */
 
     /* `place` is the part behind the scheme. The options have been checked as far as that is possible without the space. */
     int (*open)(const char *place, const pawl_options *o, const struct knobs *knobs, struct pawl **out);

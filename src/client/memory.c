@@ -20,7 +20,7 @@ int memory_failed(const struct memory_session *m, int rc, pawl_key key)
         return explain(rc, "the key %llu is not below the space's capacity, %llu", (unsigned long long)key.id,
                        (unsigned long long)m->locker.table.capacity);
     case -ENOSPC:
-        return explain(rc, "%s has no room for another lock: every lock in it is in use", m->segment->path);
+        return explain(rc, "%s has no room for another lock: every lock in it is in use", m->segment ? m->segment->path : m->name);
     case -EDEADLK:
         return explain(rc,
                        "two holders of the lock wait for each other, or the two ranges share an internal lock of the design '%s'",
@@ -173,24 +173,23 @@ static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint
     return memory_failed(m, rc, wants[0].key);
 }
 
+#define CALLS                                                                                                                      \
+    .on_memory = true, .lock = lock, .unlock = unlock, .lock_all = lock_all, .convert = convert, .extend = extend, .check = check, \
+    .query = query, .lock_range = lock_range, .reshape = reshape, .split = split, .begin = memory_begin, .pump = memory_pump,      \
+    .cancel = memory_cancel, .wait = memory_wait
+
 const struct session_ops memory_ops = {
     .scheme = "local:",
     .open = memory_open,
     .close = memory_close,
-    .lock = lock,
-    .unlock = unlock,
-    .lock_all = lock_all,
-    .convert = convert,
-    .extend = extend,
-    .check = check,
-    .query = query,
-    .lock_range = lock_range,
-    .reshape = reshape,
-    .split = split,
     .admit = memory_admit,
-    .begin = memory_begin,
-    .pump = memory_pump,
-    .cancel = memory_cancel,
-    .wait = memory_wait,
     .changed = memory_changed,
+    CALLS,
+};
+
+const struct session_ops memory_far_ops = {
+    .close = memory_far_close,
+    .admit = memory_far_admit,
+    .changed = memory_far_changed,
+    CALLS,
 };

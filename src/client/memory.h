@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A session on memory: local:NAME, the shared memory of this machine. Every process maps the space's segment and locks in it
- * through a locker. memory_open.c opens and closes it, memory.c has the calls, memory_async.c the operations that wait without a
- * thread. */
+/* A session on memory: local:NAME, the shared memory of this machine, or pawl://ADDRESS:PORT/SPACE where a memory node listens. On
+ * shared memory every process maps the space's segment. In both a session locks through a locker. memory_open.c opens and closes a
+ * session on shared memory, memory_far.c one on a memory node, memory.c has the calls, memory_async.c the operations that wait
+ * without a thread (on shared memory). */
 #ifndef PAWL_CLIENT_MEMORY_H
 #define PAWL_CLIENT_MEMORY_H
 
 #include "client/handle.h"
 #include "client/segment.h"
+#include "fabric/node_udp.h"
 #include "world/fiber.h"
 
 /* What an operation in flight runs with: a fiber, resumed when what it waits for may have changed, by a thread that reaps or by the
@@ -31,7 +33,9 @@ struct memory_session {
     struct space space;
     struct session session;
     uint64_t lease_ns;
-    struct segment *segment;
+    struct segment *segment; /* null on a memory node, */
+    struct node_udp *far;    /* which is reached by this endpoint; else null */
+    char *name;              /* of the space on a memory node, for messages */
     int close_result;
 
     /* Operations in flight: under the ring's lock, but for the doorbell. */
@@ -41,16 +45,26 @@ struct memory_session {
     uint32_t doorbell; /* rises when the set of parked tasks has changed or the library's thread should look up */
 };
 
-extern const struct session_ops memory_ops;
+extern const struct session_ops memory_ops, memory_far_ops;
 
 /* The session of a handle; null if it is of another kind. */
 static inline struct memory_session *memory_of(pawl *p)
 {
-    return p->ops == &memory_ops ? container_of(p, struct memory_session, handle) : NULL;
+    return p->ops->on_memory ? container_of(p, struct memory_session, handle) : NULL;
 }
 
 int memory_open(const char *place, const pawl_options *o, const struct knobs *knobs, struct pawl **out);
 int memory_close(struct pawl *p);
+
+/* On a memory node: opened by the session kind of pawl://, when there is one at that place. */
+struct net_where;
+int memory_far_open(const struct net_where *w, const pawl_options *o, struct pawl **out);
+int memory_far_close(struct pawl *p);
+int memory_far_admit(struct pawl *p, const pawl_request *r, uint64_t *index);
+void memory_far_changed(struct pawl *p);
+
+/* Whether a space has what the options require; explained. */
+int memory_check_requirements(const pawl_options *o, const struct layout_header *h, const char *name);
 
 /* Explains an error of a locker; 0 is none. */
 int memory_failed(const struct memory_session *m, int rc, pawl_key key);

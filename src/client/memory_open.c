@@ -83,8 +83,7 @@ static void *library_thread(void *arg)
 
 /* ---- options ---- */
 
-/* Whether an existing space has what the options require. */
-static int check_requirements(const pawl_options *o, const struct layout_header *h, const char *path)
+int memory_check_requirements(const pawl_options *o, const struct layout_header *h, const char *path)
 {
     if (o->design && strncmp(o->design, h->design, LAYOUT_DESIGN_LEN))
         return explain(-EINVAL, "%s has the design '%.32s', not '%s'", path, h->design, o->design);
@@ -144,7 +143,7 @@ static int open_or_create(const char *path, const pawl_options *o, const struct 
     for (int i = 0; i < OPEN_TRIES_MAX; i++) {
         if (!(o->flags & PAWL_MUST_CREATE)) {
             int rc = segment_open(path, out);
-            if (!rc && (rc = check_requirements(o, (*out)->header, path)))
+            if (!rc && (rc = memory_check_requirements(o, (*out)->header, path)))
                 segment_close(*out);
             if (rc != -ENOENT || o->flags & PAWL_NO_CREATE)
                 return rc;

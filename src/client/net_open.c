@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening and closing a session on a rack: the host that it belongs to, and the session itself. */
+#include "client/memory.h"
 #include "client/net.h"
 #include "client/net_where.h"
 #include "client/offered.h"
@@ -98,6 +99,8 @@ static int join_and_create(struct net *n, const struct net_where *w, const char 
     switch (rc) {
     case 0:
         break;
+    case -EPROTOTYPE:
+        return rc; /* there is a memory node */
     case -ETIMEDOUT:
         return explain(rc, "no coordinator answers at %s (start one with 'pawl serve')", address);
     case -EAGAIN:
@@ -296,7 +299,7 @@ int net_open(const char *place, const pawl_options *o, const struct knobs *knobs
     rc = -ESTALE;
     for (unsigned i = 0; i < OPEN_TRIES_MAX && rc == -ESTALE; i++) /* the host's last process may be leaving just now */
         rc = open_once(w, o, out);
-    return rc;
+    return rc == -EPROTOTYPE ? memory_far_open(&w, o, out) : rc;
 }
 
 int net_close(struct pawl *p)

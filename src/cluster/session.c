@@ -36,7 +36,10 @@ static int clear_records(const struct seat *seat, uint32_t slot, fab_addr home)
 /* Descriptors of sessions without memory of their own lie in the space. */
 static fab_addr home_of(const struct seat *seat, uint32_t slot, const struct session_params *p)
 {
-    return p->home ? p->home : seat->space->descs + (uint64_t)slot * seat->space->record_count * seat->space->desc_size;
+    fab_addr in_space = seat->space->descs + (uint64_t)slot * seat->space->record_count * seat->space->desc_size;
+    if (seat->ep->node == FAB_NODE_ELSEWHERE)
+        in_space = FAB_ADDR(FAB_NODE_HELD, FAB_OFFSET(in_space));
+    return p->home ? p->home : in_space;
 }
 
 static int describe(const struct seat *seat, uint32_t slot, const struct session_params *p)

@@ -35,6 +35,11 @@ typedef uint64_t fab_addr;
 #define FAB_OFFSET(addr) ((addr)&FIELD_MAX(FAB_OFFSET_BITS))
 #define FAB_ADDR(node, offset) (((uint64_t)(node) << FAB_OFFSET_BITS) | (offset))
 
+/* A client of a memory node (node.h) has no memory in the fabric: its endpoint is on ELSEWHERE. What belongs to it lies at the
+ * memory node, under addresses with the number HELD: they say that no client reaches it by CPU instructions. */
+#define FAB_NODE_ELSEWHERE 0xffffu
+#define FAB_NODE_HELD 0xfffeu
+
 /* ---- errors, beside errno's: returned negative ---- */
 
 enum {

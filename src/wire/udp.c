@@ -112,7 +112,7 @@ void net_addr_print(struct net_addr a, char out[NET_ADDR_TEXT])
     snprintf(out, NET_ADDR_TEXT, net_addr_is_v4(&a) ? "%.46s:%u" : "[%.46s]:%u", ip, a.port);
 }
 
-static socklen_t name_of(const struct net_addr *a, union net_name *out)
+socklen_t net_addr_name(const struct net_addr *a, union net_name *out)
 {
     if (likely(net_addr_is_v4(a))) {
         out->v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = net_addr_v4(a), .sin_port = htons(a->port)};
@@ -126,7 +126,7 @@ static socklen_t name_of(const struct net_addr *a, union net_name *out)
 int udp_open(struct udp *u, struct net_addr at)
 {
     union net_name name = {0};
-    socklen_t len = name_of(&at, &name);
+    socklen_t len = net_addr_name(&at, &name);
     int bytes = BUFFER_BYTES;
     int fd = socket(name.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
@@ -154,7 +154,7 @@ void udp_close(struct udp *u)
 int udp_source_for(struct net_addr to, struct net_addr *out)
 {
     union net_name name = {0};
-    socklen_t len = name_of(&to, &name);
+    socklen_t len = net_addr_name(&to, &name);
     int fd = socket(name.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -errno;
@@ -234,7 +234,7 @@ void udp_send(struct udp *u, const struct udp_out *packets, unsigned count)
         unsigned n = (unsigned)min_u64(count - done, UDP_BATCH);
         for (unsigned i = 0; i < n; i++) {
             const struct udp_out *p = &packets[done + i];
-            socklen_t len = name_of(&p->to, &names[i]);
+            socklen_t len = net_addr_name(&p->to, &names[i]);
             parts[i] = (struct iovec){.iov_base = (void *)(uintptr_t)p->data, .iov_len = p->len};
             messages[i].msg_hdr = (struct msghdr){.msg_name = &names[i], .msg_namelen = len, .msg_iov = &parts[i], .msg_iovlen = 1};
         }

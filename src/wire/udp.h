@@ -101,6 +101,7 @@ union net_name {
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
 };
+socklen_t net_addr_name(const struct net_addr *a, union net_name *out);
 
 /* Zeroed before its first use; large: not on a stack that is short. It does not move. */
 struct udp_batch {

@@ -100,6 +100,10 @@ static int size_map(struct bpf_map *map, const struct plane_options *o)
     settings.lease_ticks = lease_ticks(settings.lease_ns);
     if (!strcmp(name, "locks"))
         return bpf_map__set_max_entries(map, o->locks_max);
+    if (!strcmp(name, "words")) /* a memory node's, in pages */
+        return bpf_map__set_max_entries(map, o->locks_max);
+    if (!strcmp(name, "clients"))
+        return bpf_map__set_max_entries(map, o->settings.options);
     if (!strcmp(name, "hosts"))
         return bpf_map__set_max_entries(map, (o->hosts_max ? o->hosts_max : o->settings.machines) + 1);
     if (!strcmp(name, ".rodata.settings"))

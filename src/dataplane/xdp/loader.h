@@ -18,14 +18,14 @@ struct netlock_memory;
 enum plane_mode { PLANE_ANY, PLANE_NATIVE, PLANE_GENERIC };
 
 struct plane_options {
-    const char *program;                  /* "relay", "fission", "netlock" */
+    const char *program;                  /* "relay", "fission", "netlock", "memory" */
     struct plane_settings settings;       /* `port` big-endian */
     const char *pins;                     /* null: nothing outlives the process */
     bool fresh;                           /* begin anew, whatever is pinned */
     uint32_t life, epoch;                 /* of new state */
     bool closed;                          /* new state is */
     bool probe;                           /* with what tests need beside the program */
-    uint32_t locks_max;                   /* entries of the map of locks; 0 if the program has none */
+    uint32_t locks_max;                   /* entries of the map of locks, or pages of a memory node; 0 if the program has none */
     uint32_t hosts_max;                   /* the highest number in the map of hosts; 0: settings.machines */
     const struct netlock_memory *netlock; /* the program "netlock": where everything is in its memory */
 };

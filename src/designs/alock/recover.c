@@ -89,6 +89,8 @@ int alock_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
     int rc = fab_read64(seat->ep, space_slot_addr(seat->space, dead) + offsetof(struct slot, home), &home);
     if (rc)
         return rc;
+    if (!home && seat->ep->node == FAB_NODE_ELSEWHERE)
+        return 0; /* it was lost before it said where its descriptors are, and has touched no lock */
     f.node = FAB_NODE(home);
     bool local = f.node == FAB_NODE(seat->space->locks);
     if (local && f.node != seat->ep->node)

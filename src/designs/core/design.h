@@ -26,8 +26,9 @@ enum design_substrates {
     DESIGN_ON_SHM = 1 << 0,
     DESIGN_ON_SIM = 1 << 1,
     DESIGN_ON_UDP = 1 << 2,
+    DESIGN_ON_NODE = 1 << 3, /* a memory node: one-sided designs between machines */
 };
-#define DESIGN_SUBSTRATES 3
+#define DESIGN_SUBSTRATES 4
 
 enum design_kind {
     DESIGN_MAIN,      /* offered to users */
@@ -190,7 +191,7 @@ int design_tune(const struct design *d, struct knobs *knobs, const char *name, u
 /* Whether all values could have been set so. */
 bool design_knobs_fine(const struct design *d, const struct knobs *knobs);
 
-/* "shared", "tokens", … in the order of the bits; likewise "shm", "sim", "udp". */
+/* "shared", "tokens", … in the order of the bits; likewise "shm", "sim", "udp", "node". */
 const char *design_feature_name(unsigned bit);
 const char *design_substrate_name(unsigned bit);
 

@@ -116,14 +116,20 @@ static bool lease_over(const struct seat *seat, uint32_t slot, uint64_t lease)
     /* The stamp is of another clock: all that it tells is whether the session was renewed. It counts from when we first saw this
      * one, which is later than when its owner posted it, for its length by the slowest of clocks. */
     struct sighting *seen = &seat->me->seen[slot];
-    if (seen->lease != lease) {
-        seen->lease = lease;
-        seen->first_seen_ns = now;
+    if (__atomic_load_n(&seen->lease, __ATOMIC_ACQUIRE) != lease) {
+        /* Several threads may be here. The time only rises, and is there before the lease: a lease never has a time before it was
+         * seen. */
+        uint64_t first = __atomic_load_n(&seen->first_seen_ns, __ATOMIC_RELAXED);
+        while (first < now &&
+               !__atomic_compare_exchange_n(&seen->first_seen_ns, &first, now, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+            ;
+        __atomic_store_n(&seen->lease, lease, __ATOMIC_RELEASE);
         return false;
     }
     uint64_t lease_ns = seat->space->lease_ns;
     uint64_t wait = add_saturating(lease_ns, 2 * (lease_ns / SEAT_DRIFT_DIVISOR) + seat->space->margin_ns);
-    return now - seen->first_seen_ns > wait;
+    uint64_t since = __atomic_load_n(&seen->first_seen_ns, __ATOMIC_ACQUIRE);
+    return now > since && now - since > wait;
 }
 
 int seat_fence(const struct seat *seat, uint32_t slot)

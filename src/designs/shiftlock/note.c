@@ -84,9 +84,19 @@ int shift_leave_note(const struct seat *seat, fab_addr at, uint64_t index, uint3
     return rc;
 }
 
+/* Descriptors of a session without memory of its own lie at the node of the locks, and a note is read by one READ. */
+static bool is_far(const struct seat *seat, fab_addr at)
+{
+    return !fab_is_shm(seat->ep) && FAB_NODE(at) != seat->ep->node;
+}
+
 /* The first load fetches the line, the others find it. Should the note change meanwhile, its sum is wrong. */
 static struct shift_note load(const struct seat *seat, fab_addr at)
 {
+    if (is_far(seat, at)) {
+        struct shift_note far;
+        return fab_read(seat->ep, at, &far, sizeof far) ? (struct shift_note){0} : far; /* an error surfaces at the next verb */
+    }
     struct shift_note n = {.sum = fab_local_load64(seat->ep, at + offsetof(struct shift_note, sum))};
     n.nonce = fab_own_load64(seat->ep, at + offsetof(struct shift_note, nonce));
     n.what = fab_own_load64(seat->ep, at + offsetof(struct shift_note, what));
@@ -116,6 +126,12 @@ void shift_clear_note(const struct seat *seat, fab_addr at)
 unsigned shift_note_conds(const struct seat *seat, fab_addr at, struct fab_cond *conds)
 {
     fab_addr sum = at + offsetof(struct shift_note, sum), nonce = at + offsetof(struct shift_note, nonce);
+    if (is_far(seat, at)) {
+        const struct shift_note n = load(seat, at);
+        conds[0] = (struct fab_cond){.addr = sum, .mask = UINT32_MAX, .value = n.sum & UINT32_MAX};
+        conds[1] = (struct fab_cond){.addr = nonce, .mask = UINT32_MAX, .value = n.nonce & UINT32_MAX};
+        return 2;
+    }
     conds[0] = (struct fab_cond){.addr = sum, .mask = UINT32_MAX, .value = fab_local_load64(seat->ep, sum) & UINT32_MAX};
     conds[1] = (struct fab_cond){.addr = nonce, .mask = UINT32_MAX, .value = fab_local_load64(seat->ep, nonce) & UINT32_MAX};
     return 2;

@@ -11,11 +11,12 @@
 #define LEASE_NONE_NS (3600 * NS_PER_S) /* for designs that cannot recover: no session is ever declared lost */
 #define SAFETY_MIN_NS (40 * NS_PER_MS)  /* four leases */
 #define SAFETY_SPAN_NS (60 * NS_PER_MS)
-#define HEALING_LEASES 400         /* what every waiter must be granted within, once faults have stopped (I9) */
-#define FIXED_CLIENTS_MAX 8        /* of campaign 1 */
-#define BUSY_ONE_IN 8              /* runs without faults, */
-#define BUSY_ONE_IN_FAULTY 32      /* and with: they have many times as many events as others */
-#define BACKUP_SALT 0x6261636b7570 /* whether there is a second switch, apart from what else is drawn */
+#define HEALING_LEASES 400              /* what every waiter must be granted within, once faults have stopped (I9) */
+#define FIXED_CLIENTS_MAX 8             /* of campaign 1 */
+#define BUSY_ONE_IN 8                   /* runs without faults, */
+#define BUSY_ONE_IN_FAULTY 32           /* and with: they have many times as many events as others */
+#define BACKUP_SALT 0x6261636b7570      /* whether there is a second switch, apart from what else is drawn */
+#define PARKS_SALT UINT64_C(0x7061726b) /* whether a memory node parks WAITs */
 #define BUSY_SALT UINT64_C(0x62757379)
 #define PATIENT_SALT UINT64_C(0x77616974)
 #define SPILL_SALT UINT64_C(0x7370696c)
@@ -264,6 +265,14 @@ static int run_cluster(struct campaign *c, const struct campaign_params *p, cons
         params.fabric_caps |= FAB_MASKED; /* built from compare-and-swaps, a step can be overtaken for ever */
         c->oracle.overtaking = p->design->overtaking;
         c->oracle.others = params.clients * params.tasks;
+    }
+    if (p->on_node) {
+        params.on_node = true;
+        params.verbs_mistakes = p->verbs_mistakes;
+        bool parks = mix64(p->seed ^ PARKS_SALT) % 2;
+        params.assigned = false;
+        params.fabric_caps = (params.fabric_caps & FAB_MASKED) | FAB_ATOMIC128 | FAB_ORDERED | (parks ? FAB_WAIT : 0);
+        params.node_can = VERBS_CAN_ATOMIC128 | VERBS_CAN_MASKED | (parks ? VERBS_CAN_WAIT : 0);
     }
     rc = cluster_init(&c->cluster, &params);
     if (rc)

@@ -16,8 +16,10 @@ struct campaign_params {
     uint64_t seed;
     unsigned campaign; /* CAMPAIGN_FIXED (0, too) or CAMPAIGN_SWARM */
     struct swarm_limits limits;
-    const uint32_t *caps; /* of the fabric; null: as the seed draws */
-    unsigned nodes;       /* that one-sided locks lie on; 0: as the seed draws */
+    const uint32_t *caps;    /* of the fabric; null: as the seed draws */
+    unsigned nodes;          /* that one-sided locks lie on; 0: as the seed draws */
+    bool on_node;            /* one-sided designs: on memory nodes */
+    uint64_t verbs_mistakes; /* of their executors */
     FILE *trace;
 };
 

@@ -24,7 +24,7 @@ struct layout_params cluster_layout(const struct cluster_params *p)
         .range_max = p->range_max,
         .sessions = cluster_slots(p),
         .holds = CLUSTER_RECORDS,
-        .caps = p->fabric_caps | FAB_MESSAGES,
+        .caps = p->fabric_caps | (p->on_node ? 0 : FAB_MESSAGES),
         .lease_ns = p->lease_ns,
         .check_ns = p->lease_ns / 4,
     };
@@ -40,13 +40,16 @@ static struct cluster_client *client_of(const struct sim_process *process)
 static void forget_endpoints(struct cluster_client *client)
 {
     for (unsigned i = 0; i < CLUSTER_TASKS_MAX; i++) {
-        if (client->tasks[i].ep)
+        if (client->tasks[i].ep && !client->cluster->params.on_node)
             sim_ep_free(client->tasks[i].ep);
         client->tasks[i].ep = NULL;
     }
     for (unsigned i = 0; i < client->cluster->params.nodes; i++) {
-        if (client->at[i].ep)
+        if (client->at[i].far)
+            node_sim_free(client->at[i].far);
+        else if (client->at[i].ep)
             sim_ep_free(client->at[i].ep);
+        client->at[i].far = NULL;
         client->at[i].ep = NULL;
     }
 }
@@ -200,10 +203,11 @@ int cluster_init(struct cluster *c, const struct cluster_params *p)
     c->fabric = sim_fabric_new(&c->sim, p->fabric_caps);
     if (c->fabric)
         sim_fabric_break(c->fabric, p->fabric_mistakes);
+    c->wire = p->on_node ? sim_wire_new(&c->sim) : NULL;
     c->clients = calloc(p->clients, sizeof *c->clients);
     const struct sim_hooks hooks = {.ctx = c, .process_crashed = on_crashed, .process_restarted = on_restarted};
     sim_hooks_add(&c->sim, &hooks);
-    rc = c->fabric && c->clients ? add_hosts(c) : -ENOMEM;
+    rc = c->fabric && c->clients && (c->wire || !p->on_node) ? add_hosts(c) : -ENOMEM;
     if (rc)
         cluster_free(c);
     return rc;
@@ -221,13 +225,19 @@ static void free_session(struct session *s)
 void cluster_free(struct cluster *c)
 {
     for (unsigned i = 0; c->clients && i < c->params.clients; i++)
-        for (unsigned k = 0; k < CLUSTER_NODES_MAX; k++)
+        for (unsigned k = 0; k < CLUSTER_NODES_MAX; k++) {
             free_session(&c->clients[i].at[k].session);
+            if (c->clients[i].at[k].far)
+                node_sim_free(c->clients[i].at[k].far);
+        }
     free(c->clients);
     for (unsigned i = 0; i < CLUSTER_NODES_MAX; i++) {
         free(c->nodes[i].seen);
         free(c->nodes[i].server_memory);
+        node_box_free(&c->nodes[i].box);
     }
+    if (c->wire)
+        sim_wire_free(c->wire);
     if (c->fabric)
         sim_fabric_free(c->fabric);
     sim_free(&c->sim);

@@ -13,6 +13,7 @@
 #include "cluster/keeper.h"
 #include "fabric/sim.h"
 #include "workbench/trial/actor.h"
+#include "workbench/trial/node_box.h"
 
 #define CLUSTER_TASKS_MAX 8 /* of one client that use its session at once; campaigns have no more than ACTORS_MAX */
 
@@ -36,6 +37,7 @@ struct cluster_node {
     struct care care;
     uint64_t space_bytes;  /* of the host's memory; the rest is its own clients' */
     struct sighting *seen; /* of the sessions here */
+    struct node_box box;   /* a memory node's executor */
     void *server_memory;   /* of the design's lock server; null: it has none */
     struct space server_space;
 };
@@ -50,7 +52,8 @@ struct cluster_session {
     fab_addr home;               /* its descriptors, on the client's own host */
     bool kept;                   /* a keeper opens or renews it */
     bool open;
-    struct fab_ep *ep; /* the keeper's */
+    struct fab_ep *ep;    /* the keeper's */
+    struct node_sim *far; /* on a memory node: the endpoint, which all tasks share; else null */
     struct seat seat;
 };
 
@@ -99,8 +102,11 @@ struct cluster_params {
     uint32_t faults;
     bool swarm; /* uneven faults: sim_config */
     uint32_t fabric_caps, fabric_mistakes;
-    uint32_t node_mistakes; /* CLUSTER_HASTY_NODE */
-    bool assigned;          /* the node assigns slots; else clients claim them, which takes 128-bit atomics */
+    uint32_t node_mistakes;  /* CLUSTER_HASTY_NODE */
+    bool on_node;            /* the nodes are memory nodes, and verbs are datagrams; else a fabric with NICs */
+    uint32_t node_can;       /* enum verbs_can */
+    uint64_t verbs_mistakes; /* of their executors */
+    bool assigned;           /* the node assigns slots; else clients claim them, which takes 128-bit atomics */
     uint64_t seed;
     uint64_t safety_ns;
     uint64_t time_max_ns;
@@ -115,6 +121,7 @@ struct cluster {
     struct cluster_params params;
     struct sim sim;
     struct sim_fabric *fabric;
+    struct sim_wire *wire; /* to memory nodes; else null */
     struct cluster_node nodes[CLUSTER_NODES_MAX];
     struct cluster_client *clients;
     unsigned clients_done;
@@ -160,6 +167,13 @@ int cluster_connect(const struct cluster_node *node, struct fab_ep *ep, const st
  * another node: 0 once the task can use it. */
 void cluster_keeper_task(void *arg);
 int cluster_want_session(struct cluster_task *task, unsigned node);
+
+/* cluster_far.c: memory nodes. A life of the node begins; once the memory is formatted it serves, without end. A session's
+ * endpoint, not connected; and connecting it: 0 or an error. */
+void cluster_far_start(struct cluster_node *n);
+void cluster_far_serve(struct cluster_node *n);
+struct fab_ep *cluster_far_ep(struct cluster_session *s);
+int cluster_far_connect(const struct cluster_session *s);
 
 /* cluster_actor.c */
 extern const struct actor_ops cluster_actor_ops;

@@ -37,8 +37,13 @@ static struct seat seat_of(struct cluster_session *s, struct fab_ep *ep)
 static int attach(struct cluster_session *s)
 {
     fab_addr base = FAB_ADDR(s->node->host->id, 0);
-    sim_ep_reconnect(s->ep);
-    int rc = fab_read(s->ep, base, &s->header, round_up(sizeof s->header, 8));
+    int rc = 0;
+    if (s->far)
+        rc = cluster_far_connect(s);
+    else
+        sim_ep_reconnect(s->ep);
+    if (!rc)
+        rc = fab_read(s->ep, base, &s->header, round_up(sizeof s->header, 8));
     if (rc)
         return rc;
     if (layout_fault(&s->header, s->node->host->memory_bytes < s->header.total_bytes ? 0 : s->header.total_bytes))
@@ -63,6 +68,10 @@ static int open_session(struct cluster_session *s)
         .label = "simulated",
         .home = s->home,
     };
+    if (s->far) { /* its descriptors are at the node, too */
+        p.proof = fab_node_proof(&s->far->node);
+        p.home = 0;
+    }
     struct session_place place;
     if (client->cluster->params.assigned) {
         rc = cluster_connect(s->node, s->ep, &p, &place);
@@ -90,10 +99,13 @@ static void start_again(struct cluster_client *client)
 static void make_ready(struct cluster_task *task, unsigned node)
 {
     struct cluster_session *s = &task->client->at[node];
-    sim_ep_reconnect_to(task->ep, s->node->host->id);
+    if (s->far && s->far->node.dead)
+        start_again(task->client);
+    if (!s->far)
+        sim_ep_reconnect_to(task->ep, s->node->host->id);
     if (!s->node->host->up || s->node->host->births != s->header.token_base >> 32)
         start_again(task->client);
-    task->lockers[node].seat = seat_of(s, task->ep);
+    task->lockers[node].seat = seat_of(s, s->far ? s->ep : task->ep);
     table_init(&task->lockers[node].table, &s->header, FAB_ADDR(s->node->host->id, 0));
     task->ready[node] = true;
 }
@@ -137,7 +149,7 @@ static void start_work(struct cluster_client *client)
     client->working = 0;
     for (unsigned i = 0; i < c->params.tasks; i++) {
         struct cluster_task *task = &client->tasks[i];
-        task->ep = sim_ep_new(c->fabric, client->process);
+        task->ep = client->at[0].far ? client->at[0].ep : sim_ep_new(c->fabric, client->process);
         assert(task->ep);
         memset(task->ready, 0, sizeof task->ready);
         make_ready(task, 0);
@@ -198,14 +210,19 @@ void cluster_keeper_task(void *arg)
         client->keepers = 1;
         s->kept = true;
     }
-    s->ep = sim_ep_new(c->fabric, client->process);
+    s->ep = c->params.on_node ? cluster_far_ep(s) : sim_ep_new(c->fabric, client->process);
     assert(s->ep);
-    sim_ep_use_rarely(s->ep); /* a verb every few milliseconds */
+    if (!s->far)
+        sim_ep_use_rarely(s->ep); /* a verb every few milliseconds */
     int rc;
     while ((rc = open_session(s))) {
         if (rc == -FAB_EFENCED || rc == -PAWL_ELOST)
             start_again(client);
         sleep_on_clock(s->ep, CLUSTER_RETRY_NS);
+    }
+    if (s->far && s->space.desc_size) {
+        rc = fab_node_set_own(&s->far->node, s->session.home, (uint64_t)CLUSTER_RECORDS * s->space.desc_size);
+        assert(!rc);
     }
     s->open = true;
     c->sessions++;
@@ -216,6 +233,8 @@ void cluster_keeper_task(void *arg)
     s->open = false;
     if (rc) /* could not be told: others will find it dead */
         c->lost++;
+    if (s->far)
+        fab_node_leave(&s->far->node, world_now(s->ep->world) + CLUSTER_RETRY_NS);
     if (--client->keepers == 0)
         finish(client);
 }

@@ -112,6 +112,8 @@ void cluster_node_task(void *arg)
     struct cluster_node *n = arg;
     struct cluster *c = n->cluster;
     struct sim_task *self = sim_current(&c->sim);
+    if (c->params.on_node)
+        cluster_far_start(n);
     if (n->host->births > 1 && !(c->params.node_mistakes & CLUSTER_HASTY_NODE)) {
         uint64_t until = care_silent_until(sim_host_clock(n->host, sim_now(&c->sim)), c->params.lease_ns);
         sim_task_wake_at(self, sim_host_clock_inverse(n->host, until));
@@ -122,6 +124,8 @@ void cluster_node_task(void *arg)
     int rc = care_format(&n->care, &p);
     assert(!rc);
     memcpy(sim_fabric_peek(c->fabric, base_of(n), sizeof n->care.header), &n->care.header, sizeof n->care.header);
+    if (c->params.on_node)
+        cluster_far_serve(n); /* does not return */
     if (p.design->serve)
         start_serving(n);
     if (!p.design->node_tends && !c->params.assigned)

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing a session on a memory node, and its library thread. */
+#include "client/grant.h"
+#include "client/memory.h"
+#include "client/net_where.h"
+#include "client/offered.h"
+#include "cluster/keeper.h"
+#include "lib/explain.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define CONNECT_NS (15 * NS_PER_S) /* for which a node is asked: longer than a lease, which it may have to wait out */
+#define AGAIN_NS (20 * NS_PER_MS)  /* between two questions to a node that waits */
+#define ROUND_NS (500 * NS_PER_MS) /* how often the session is renewed, if its lease is longer than three of these */
+#define FLUSH_NS (1 * NS_PER_MS)   /* how long a store to a word of the session's own may wait for a verb that takes it along */
+#define BUSY_ROUNDS 16 /* flushes without anything to send, after which the library's thread sleeps until it is called */
+
+/* ---- the library's thread ---- */
+
+/* Asleep until it is called or its time has come; else it looks every FLUSH_NS, and need not be called. */
+enum { AWAKE = 0, ASLEEP = 1 };
+
+static void ring(struct memory_session *m)
+{
+    if (__atomic_exchange_n(&m->doorbell, AWAKE, __ATOMIC_ACQ_REL) == ASLEEP)
+        syscall(SYS_futex, &m->doorbell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void memory_far_changed(struct pawl *p)
+{
+    ring(memory_of(p));
+}
+
+/* With the endpoint's lock. */
+static void on_pending(void *ctx)
+{
+    struct memory_session *m = ctx;
+    if (__atomic_load_n(&m->doorbell, __ATOMIC_RELAXED) == ASLEEP)
+        ring(m);
+}
+
+static void sleep_until(struct memory_session *m, uint64_t until)
+{
+    uint64_t now = world_now(&world_real), left = until > now ? until - now : 0;
+    struct timespec patience = {.tv_sec = (time_t)(left / NS_PER_S), .tv_nsec = (long)(left % NS_PER_S)};
+    __atomic_store_n(&m->doorbell, ASLEEP, __ATOMIC_SEQ_CST);
+    if (!__atomic_load_n(&m->handle.stop, __ATOMIC_ACQUIRE))
+        syscall(SYS_futex, &m->doorbell, FUTEX_WAIT_PRIVATE, ASLEEP, &patience, NULL, 0);
+    __atomic_store_n(&m->doorbell, AWAKE, __ATOMIC_RELEASE);
+}
+
+static void nap(void)
+{
+    const struct timespec moment = {.tv_nsec = FLUSH_NS};
+    nanosleep(&moment, NULL);
+}
+
+/* The node's process has the session's holds at its mercy, so the thread that keeps it does nothing that could wait for long. */
+static void keep(struct memory_session *m)
+{
+    struct fab_node *n = &m->far->node;
+    struct keeper keeper;
+    keeper_init(&keeper, &m->locker.seat, ROUND_NS);
+    uint64_t next = world_now(&world_real) + keeper.pause_ns, sent = 0;
+    unsigned idle = 0;
+    while (!__atomic_load_n(&m->handle.stop, __ATOMIC_ACQUIRE)) {
+        uint64_t now = world_now(&world_real);
+        if (now >= next) {
+            keeper_step(&keeper); /* a session that is lost stays so; every call says so */
+            next = world_now(&world_real) + keeper.pause_ns;
+        }
+        uint64_t due = fab_node_tick(n);
+        idle = n->counts.requests != sent || due != UINT64_MAX ? 0 : idle + 1;
+        sent = n->counts.requests;
+        if (idle < BUSY_ROUNDS)
+            nap();
+        else
+            sleep_until(m, next);
+    }
+}
+
+static int open_session(struct memory_session *m)
+{
+    char name[SLOT_LABEL_LEN] = "";
+    FILE *comm = fopen("/proc/self/comm", "re");
+    if (comm) {
+        if (fgets(name, sizeof name, comm))
+            name[strcspn(name, "\n")] = 0;
+        fclose(comm);
+    }
+    const struct session_params params = {.lease_ns = m->lease_ns, .proof = fab_node_proof(&m->far->node), .label = name};
+    int rc = session_open(&m->locker.seat, &params);
+    if (rc == -PAWL_ELIMIT)
+        return explain(rc, "%s: all %u sessions are in use", m->name, m->space.slot_count);
+    if (!rc && m->space.desc_size)
+        rc = fab_node_set_own(&m->far->node, m->session.home, (uint64_t)m->space.record_count * m->space.desc_size);
+    return rc;
+}
+
+static void *library_thread(void *arg)
+{
+    struct memory_session *m = arg;
+    int rc = open_session(m);
+    handle_started(&m->handle, rc);
+    if (rc)
+        return NULL;
+    keep(m);
+    m->close_result = session_close(&m->locker.seat);
+    if (m->close_result == -FAB_EFENCED || m->close_result == -FAB_EUNKNOWN)
+        m->close_result = 0; /* others will find it dead */
+    fab_node_leave(&m->far->node, world_now(&world_real) + m->far->node.patience_ns);
+    return NULL;
+}
+
+/* ---- opening ---- */
+
+static int explain_connect(int rc, const struct memory_session *m)
+{
+    switch (rc) {
+    case -ETIMEDOUT:
+        return explain(rc, "the memory node of %s does not answer", m->name);
+    case -EAGAIN:
+        return explain(rc, "the memory node of %s has just started, and waits for leases from before to end", m->name);
+    case -ENOSPC:
+        return explain(-PAWL_ELIMIT, "%s: all client numbers are in use", m->name);
+    case -ENOENT:
+        return explain(rc, "there is no space at %s", m->name);
+    default:
+        return explain(rc, "%s: cannot connect: %s", m->name, strerror(-rc));
+    }
+}
+
+static int connect_node(struct memory_session *m, const char *space)
+{
+    struct fab_node *n = &m->far->node;
+    const struct timespec moment = {.tv_nsec = AGAIN_NS};
+    uint64_t deadline = world_now(&world_real) + CONNECT_NS, nonce = world_random(&world_real) | 1;
+    int rc;
+    while ((rc = fab_node_connect(n, space, nonce, deadline)) == -EAGAIN && world_now(&world_real) < deadline)
+        nanosleep(&moment, NULL);
+    return rc ? explain_connect(rc, m) : 0;
+}
+
+/* Reads where everything is. */
+static int attach(struct memory_session *m, const pawl_options *o)
+{
+    struct fab_node *n = &m->far->node;
+    union {
+        struct layout_header header;
+        uint64_t words[round_up(sizeof(struct layout_header), 8) / 8];
+    } first;
+    int rc = fab_read(&n->fab, 0, first.words, sizeof first.words);
+    if (rc)
+        return explain_connect(rc == -FAB_EUNKNOWN ? -ETIMEDOUT : -EPROTO, m);
+    const struct layout_header *h = &first.header;
+    const char *fault = layout_fault(h, n->fab.size);
+    char design[LAYOUT_DESIGN_LEN + 1] = {0};
+    memcpy(design, h->design, LAYOUT_DESIGN_LEN);
+    if (fault && !design_find(design) && design_is_offered(design))
+        return refuse_design(design);
+    if (fault)
+        return explain(-PAWL_ESEGMENT, "%s: %s", m->name, fault);
+    rc = memory_check_requirements(o, h, m->name);
+    if (!rc)
+        rc = layout_adopt(h, &n->fab);
+    if (rc)
+        return rc;
+    layout_space(h, 0, &m->space);
+    table_init(&m->locker.table, h, 0);
+    m->locker.seat = (struct seat){.space = &m->space, .me = &m->session, .ep = &n->fab, .world = &world_real};
+    m->handle.design = m->space.design;
+    m->handle.keys = m->locker.table.keys;
+    /* Leases of others are judged by the longest that a session may have, so a longer one cannot be had. */
+    m->lease_ns = o->lease_ns ? min_u64(o->lease_ns, m->space.lease_ns) : m->space.lease_ns;
+    return 0;
+}
+
+static int make_books(struct memory_session *m)
+{
+    const struct space *s = &m->space;
+    bool ranges = s->design->features & DESIGN_RANGES;
+    m->session.seen = calloc(s->slot_count, sizeof *m->session.seen);
+    m->session.shadow = calloc(s->record_count, sizeof *m->session.shadow);
+    m->session.ranges = ranges ? calloc(s->record_count, sizeof *m->session.ranges) : NULL;
+    m->session.descs = ranges && s->desc_size ? calloc(s->record_count, s->desc_size) : NULL;
+    bool made = m->session.seen && m->session.shadow && (!ranges || (m->session.ranges && (m->session.descs || !s->desc_size)));
+    return made ? 0 : -ENOMEM;
+}
+
+static void free_far(struct memory_session *m)
+{
+    if (m->far)
+        node_udp_close(m->far);
+    free(m->far);
+    if (m->pool_ready)
+        fiber_pool_free(&m->pool);
+    free(m->session.seen);
+    free(m->session.shadow);
+    free(m->session.ranges);
+    free(m->session.descs);
+    free(m->session.design_state);
+    free(m->name);
+    handle_free(&m->handle);
+    free(m);
+}
+
+static int open_socket(struct memory_session *m, const struct net_where *w)
+{
+    struct node_udp *u = calloc(1, sizeof *u);
+    int rc = u ? node_udp_open(u, w->coordinator, w->self) : -ENOMEM;
+    if (rc) {
+        free(u);
+        return explain(rc, "cannot open a socket: %s", strerror(-rc));
+    }
+    u->on_pending = on_pending;
+    u->ctx = m;
+    m->far = u;
+    return 0;
+}
+
+int memory_far_open(const struct net_where *w, const pawl_options *o, struct pawl **out)
+{
+    char address[NET_ADDR_TEXT];
+    struct memory_session *m = calloc(1, sizeof *m);
+    if (!m)
+        return -ENOMEM;
+    net_addr_print(w->coordinator, address);
+    int rc = asprintf(&m->name, "pawl://%s/%s", address, w->space) < 0 ? -ENOMEM : 0;
+    if (!rc && o->flags & PAWL_MUST_CREATE)
+        rc = explain(-EEXIST, "%s is there already", m->name);
+    if (!rc)
+        rc = handle_init(&m->handle, &memory_far_ops);
+    if (!rc)
+        rc = open_socket(m, w);
+    if (!rc)
+        rc = connect_node(m, w->space);
+    if (!rc)
+        rc = attach(m, o);
+    if (!rc)
+        rc = make_books(m);
+    if (!rc)
+        rc = handle_start(&m->handle, library_thread, m);
+    if (rc) {
+        if (m->far)
+            fab_node_leave(&m->far->node, 0);
+        free_far(m);
+        return rc;
+    }
+    *out = &m->handle;
+    return 0;
+}
+
+int memory_far_close(struct pawl *p)
+{
+    struct memory_session *m = memory_of(p);
+    if (!handle_is_ours(p)) /* thread and connection are the parent's: a child leaves its copies alone */
+        return 0;
+    handle_stop(p, memory_far_changed);
+    int rc = m->close_result;
+    free_far(m);
+    return rc;
+}
+
+/* Operations in flight need a fabric that waits without a thread. */
+int memory_far_admit(struct pawl *p, const pawl_request *r, uint64_t *index)
+{
+    (void)r, (void)index;
+    return explain(-PAWL_ENOTSUP, "%s: sessions on a memory node have no asynchronous operations; use a thread",
+                   memory_of(p)->name);
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/* A memory node in the kernel: BATCH and WAIT are executed where the frame arrives, and no process is woken. CONNECT, FENCE and
+ * LEAVE are passed to the process that shares the maps.
+ *
+ * BPF has no 128-bit atomics. A latch stands in for them: every verb that changes a word holds the latch of the word's pair, so a
+ * 128-bit verb and whatever else changes one of the two words take turns. READs take no latch: each aligned 8 bytes are of one
+ * moment, and no more is promised. The program cannot be interrupted for good while it holds a latch: the verifier bounds what it
+ * does.
+ *
+ * settings: `space`; `generation` is the life of the memory, `locks` its bytes, `options` the number of clients. */
+#include "dataplane/xdp/frame.bpf.h"
+
+#define VERBS_FRAME struct xdp_md
+#define VERBS_LOOP(most, step, run) bpf_loop(most, step, run, 0)
+#include "dataplane/verbs.h"
+
+#define PAGE_WORDS 512u
+#define LATCHES 1024u
+
+struct page {
+    uint64_t word[PAGE_WORDS];
+};
+
+/* The memory. Mapped by the process, which formats it. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __uint(max_entries, 1);
+    __type(key, uint32_t);
+    __type(value, struct page);
+} words SEC(".maps");
+
+/* Lives and reply caches. The process gives numbers and fences. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __uint(max_entries, 1);
+    __type(key, uint32_t);
+    __type(value, struct verbs_client);
+} clients SEC(".maps");
+
+/* In a map of their own: one that has a spin lock cannot be mapped. */
+struct latch {
+    struct bpf_spin_lock lock;
+};
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, LATCHES);
+    __type(key, uint32_t);
+    __type(value, struct latch);
+} pairs SEC(".maps");
+
+/* ---- what the executor asks for ---- */
+
+VERBS_INLINE void *verbs_place(const struct verbs_run *r, uint32_t at, uint32_t bytes)
+{
+    if (at > VERBS_PACKET_MAX)
+        return NULL;
+    uint8_t *p = (uint8_t *)(long)r->frame->data + FRAME_HEADS + at;
+    return (void *)(p + bytes) > (void *)(long)r->frame->data_end ? NULL : p;
+}
+
+VERBS_INLINE uint64_t *verbs_word(struct verbs_memory *m, uint64_t offset)
+{
+    uint32_t number = (uint32_t)(offset / sizeof(struct page));
+    struct page *page = bpf_map_lookup_elem(&words, &number);
+    return page ? &page->word[offset / 8 % PAGE_WORDS] : NULL;
+}
+
+VERBS_INLINE struct latch *latch_of(uint64_t offset)
+{
+    uint32_t which = (uint32_t)(offset / 16 % LATCHES);
+    return bpf_map_lookup_elem(&pairs, &which);
+}
+
+VERBS_INLINE void verbs_store(struct verbs_memory *m, uint64_t offset, uint64_t value)
+{
+    uint64_t *word = verbs_word(m, offset);
+    struct latch *latch = latch_of(offset);
+    if (!word || !latch)
+        return;
+    bpf_spin_lock(&latch->lock);
+    *(volatile uint64_t *)word = value;
+    bpf_spin_unlock(&latch->lock);
+}
+
+/* The operands are copied first: nothing of the packet is touched under the latch. */
+VERBS_INLINE bool operands_of(const struct verbs_run *r, uint32_t at, uint32_t count, uint64_t in[8])
+{
+    for (uint32_t i = 0; i < 8; i++) {
+        uint64_t *word = verbs_place(r, at + 8 * i, 8);
+        if (i < count && !word)
+            return false;
+        in[i] = i < count && word ? *word : 0;
+    }
+    return true;
+}
+
+VERBS_INLINE void verbs_atomic(const struct verbs_run *r, const struct verbs_op *op, uint32_t at)
+{
+    uint64_t in[8], old[2] = {0, 0}, next[2];
+    uint8_t verb = op->verb;
+    bool wide = op->width == 16;
+    uint64_t offset = op->offset;
+    uint32_t pair_page = (uint32_t)(offset / sizeof(struct page));
+    struct page *page = bpf_map_lookup_elem(&words, &pair_page);
+    struct latch *latch = latch_of(offset);
+    if (!page || !latch || !operands_of(r, at, op->room / 8u, in))
+        return;
+    uint64_t *word = &page->word[offset / 8 % PAGE_WORDS], *pair = &page->word[offset / 8 % PAGE_WORDS & ~1ul];
+    bpf_spin_lock(&latch->lock);
+    if (wide) {
+        old[0] = *(volatile uint64_t *)&pair[0];
+        old[1] = *(volatile uint64_t *)&pair[1];
+        verbs_next128(verb, in, old, next);
+        *(volatile uint64_t *)&pair[0] = next[0];
+        *(volatile uint64_t *)&pair[1] = next[1];
+    } else {
+        old[0] = *(volatile uint64_t *)word;
+        *(volatile uint64_t *)word = verbs_next64(verb, in, old[0]);
+    }
+    bpf_spin_unlock(&latch->lock);
+    uint64_t *low = verbs_place(r, at, 8), *high = verbs_place(r, at + 8, 8);
+    if (low)
+        *low = old[0];
+    if (high && wide)
+        *high = old[1];
+}
+
+/* ---- packets ---- */
+
+VERBS_INLINE int answer(struct frame *f, struct plane_counters *c, struct verbs_head *h, enum verbs_status status)
+{
+    h->type |= VERBS_ANSWER;
+    h->status = (uint8_t)status;
+    return frame_answer(f, c);
+}
+
+enum outcome { OUTCOME_OK, OUTCOME_FENCED, OUTCOME_DROP, OUTCOME_BAD };
+
+/* While the client is marked as busy. */
+static __attribute__((noinline)) int execute(struct xdp_md *ctx, uint32_t number, uint64_t sequence)
+{
+    struct verbs_client *c = bpf_map_lookup_elem(&clients, &number);
+    struct verbs_head *h = (void *)((uint8_t *)(long)ctx->data + FRAME_HEADS);
+    if (!c || (void *)(h + 1) > (void *)(long)ctx->data_end)
+        return OUTCOME_DROP;
+    if (h->life != c->life)
+        return OUTCOME_FENCED;
+    enum verbs_verdict verdict = verbs_admit(c, sequence, 0);
+    if (verdict == VERBS_REFUSE || verdict == VERBS_DROP)
+        return verdict == VERBS_REFUSE ? OUTCOME_FENCED : OUTCOME_DROP;
+    struct verbs_kept *kept = &c->kept[sequence % VERBS_WINDOW];
+    struct verbs_run r = {.frame = ctx, .kept = kept, .bytes = settings.locks};
+    verbs_begin(&r, h);
+    if (r.bad)
+        return OUTCOME_BAD;
+    VERBS_LOOP(VERBS_COUNT_MAX, verbs_check_step, &r);
+    if (!verbs_check_end(&r))
+        return OUTCOME_BAD;
+    r.repeat = verdict == VERBS_REPEAT;
+    VERBS_LOOP(VERBS_COUNT_MAX, verbs_count_step, &r);
+    if (!verbs_count_end(&r))
+        return OUTCOME_BAD;
+    VERBS_LOOP(VERBS_COUNT_MAX, verbs_execute_step, &r);
+    if (!r.repeat) {
+        kept->sequence = sequence;
+        kept->words = r.words;
+        c->last = sequence;
+    }
+    return OUTCOME_OK;
+}
+
+/* One packet of a client at a time: another that comes meanwhile is dropped and comes again. */
+VERBS_INLINE int on_batch(struct xdp_md *ctx, struct frame *f, struct plane_counters *count, struct verbs_head *h,
+                          struct verbs_client *c)
+{
+    if (__sync_val_compare_and_swap(&c->busy, 0, 1)) {
+        return drop(count, PLANE_CONTENDED);
+    }
+    int outcome = execute(ctx, h->client, h->sequence);
+    __sync_lock_test_and_set(&c->busy, 0);
+    if (outcome == OUTCOME_DROP)
+        return drop(count, PLANE_REFUSED);
+    return answer(f, count, h, outcome == OUTCOME_OK ? VERBS_OK : outcome == OUTCOME_BAD ? VERBS_BAD : VERBS_FENCED);
+}
+
+/* Answered at once: clients poll. */
+VERBS_INLINE int on_wait(struct xdp_md *ctx, struct frame *f, struct plane_counters *count, struct verbs_head *h)
+{
+    uint32_t conds = h->count;
+    if (!conds || conds > VERBS_CONDS_MAX || h->len != offsetof(struct verbs_wait, cond) + conds * sizeof(struct verbs_cond))
+        return answer(f, count, h, VERBS_BAD);
+    struct verbs_cond *first = (void *)((uint8_t *)h + offsetof(struct verbs_wait, cond)), *cond = first;
+    for (uint32_t i = 0; i < VERBS_CONDS_MAX && i < conds; i++, cond++) {
+        if ((void *)(cond + 1) > f->end)
+            return drop(count, PLANE_SHORT);
+        if (cond->offset % 8 || cond->offset > settings.locks - 8)
+            return answer(f, count, h, VERBS_BAD);
+    }
+    cond = first;
+    for (uint32_t i = 0; i < VERBS_CONDS_MAX && i < conds; i++, cond++) {
+        if ((void *)(cond + 1) > f->end)
+            return drop(count, PLANE_SHORT);
+        uint64_t *word = verbs_word(NULL, cond->offset);
+        cond->value = word ? *(volatile uint64_t *)word : 0;
+    }
+    return answer(f, count, h, VERBS_OK);
+}
+
+/* Heads of Ethernet, IPv4 and UDP that are sound, and whole. Else the verdict. */
+VERBS_INLINE int parse(struct xdp_md *ctx, struct plane_counters *c, struct frame *f)
+{
+    f->end = (void *)(long)ctx->data_end;
+    f->eth = (void *)(long)ctx->data;
+    f->ip = (void *)(f->eth + 1);
+    f->udp = (void *)(f->ip + 1);
+    f->head = (void *)(f->udp + 1);
+    struct verbs_head *h = (void *)f->head;
+    if ((void *)(h + 1) > f->end || f->eth->protocol != bpf_htons(ETH_P_IP) || f->ip->protocol != IPPROTO_UDP ||
+        f->ip->frag_off & bpf_htons(0x3fff) || f->ip->version != 4 || f->ip->ihl != 5 || f->udp->dest != settings.port ||
+        h->magic != VERBS_MAGIC)
+        return pass(c, PLANE_OTHER);
+    uint32_t ip_len = bpf_ntohs(f->ip->tot_len), udp_len = bpf_ntohs(f->udp->len);
+    f->len = udp_len - (uint32_t)sizeof(struct udphdr);
+    if (udp_len < sizeof(struct udphdr) + sizeof *h || f->len > VERBS_PACKET_MAX || ip_len < sizeof(struct iphdr) + udp_len ||
+        (uint8_t *)h + f->len > (uint8_t *)f->end || h->len != f->len || h->type & VERBS_ANSWER || h->status)
+        return drop(c, PLANE_SHORT);
+    return sum_ip(f->ip) != 0xffff || !udp_sound(ctx, f) ? drop(c, PLANE_CHECKSUM) : FRAME_OURS;
+}
+
+SEC("xdp") int plane(struct xdp_md *ctx)
+{
+    struct plane_counters *count = count_here();
+    struct frame f = {0};
+    int verdict = count ? parse(ctx, count, &f) : XDP_ABORTED;
+    if (verdict != FRAME_OURS)
+        return verdict;
+    struct verbs_head *h = (void *)f.head;
+    if (h->type != VERBS_BATCH && h->type != VERBS_WAIT)
+        return pass(count, PLANE_CONTROL);
+    if (live.closed)
+        return pass(count, PLANE_CLOSED);
+    if (h->version != VERBS_VERSION || h->features & ~VERBS_FEATURES || h->space != settings.space)
+        return drop(count, PLANE_ALIEN);
+    if (h->node_life != settings.generation)
+        return answer(&f, count, h, VERBS_FENCED);
+    uint32_t number = h->client;
+    struct verbs_client *c = bpf_map_lookup_elem(&clients, &number);
+    if (!c || h->life > c->life)
+        return drop(count, PLANE_UNKNOWN);
+    if (h->life != c->life || h->life <= c->fenced)
+        return answer(&f, count, h, VERBS_FENCED);
+    if (h->tag != c->tag)
+        return drop(count, PLANE_EPOCH);
+    c->heard_ns = bpf_ktime_get_ns();
+    return h->type == VERBS_WAIT ? on_wait(ctx, &f, count, h) : on_batch(ctx, &f, count, h, c);
+}
+
+char licence[] SEC("license") = "GPL";

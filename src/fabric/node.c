@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory node's endpoint: requests, their window, and the verbs in them. */
+#include "fabric/node_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A batch under way: how many of its requests are not answered. On its caller's stack. */
+struct node_call {
+    unsigned left;
+    int error;
+};
+
+struct verbs_head node_head(const struct fab_node *n, enum verbs_type type, uint32_t len, uint64_t sequence)
+{
+    return (struct verbs_head){.magic = VERBS_MAGIC,
+                               .version = VERBS_VERSION,
+                               .type = (uint8_t)type,
+                               .len = (uint16_t)len,
+                               .space = n->space,
+                               .node_life = n->node_life,
+                               .client = n->client,
+                               .life = n->life,
+                               .sequence = sequence,
+                               .tag = n->tag};
+}
+
+/* ---- the window ---- */
+
+static struct node_request *request_of(struct fab_node *n, uint64_t sequence)
+{
+    return &n->requests[sequence % VERBS_WINDOW];
+}
+
+static void transmit(struct fab_node *n, struct node_request *r, uint64_t now)
+{
+    uint64_t pause = n->retransmit_ns << (r->tries < 6 ? r->tries : 6);
+    r->due_ns = now + min_u64(pause, n->retransmit_max_ns);
+    r->tries++;
+    n->io->send(n, r->packet, r->len);
+}
+
+/* All from the first on that is not answered, in order: the node executes none before the one that is missing. */
+uint64_t node_retransmit(struct fab_node *n)
+{
+    const struct node_request *first = n->base < n->next ? request_of(n, n->base) : NULL;
+    if (!first || first->state != REQUEST_SENT || n->dead)
+        return UINT64_MAX;
+    uint64_t now = world_now(n->fab.world);
+    for (uint64_t s = n->base, late = now >= first->due_ns; late && s < n->next; s++) {
+        struct node_request *r = request_of(n, s);
+        if (r->state != REQUEST_SENT)
+            continue;
+        transmit(n, r, now);
+        n->counts.retransmits++;
+    }
+    return first->due_ns;
+}
+
+/* Waits for a while, and does what has become due. */
+static void pass_time(struct fab_node *n, uint64_t until)
+{
+    uint64_t due = node_retransmit(n);
+    n->io->wait(n, min_u64(due, until), false);
+}
+
+void node_flush(struct fab_node *n)
+{
+    struct node_request *r = n->open;
+    if (!r)
+        return;
+    struct verbs_head head = node_head(n, VERBS_BATCH, r->len, r->sequence);
+    head.count = (uint16_t)r->count;
+    memcpy(r->packet, &head, sizeof head);
+    r->state = REQUEST_SENT;
+    n->open = NULL;
+    n->counts.requests++;
+    transmit(n, r, world_now(n->fab.world));
+}
+
+/* The request that verbs are added to. Waits for its place in the window. */
+static int open_request(struct fab_node *n, uint64_t until, struct node_request **out)
+{
+    while (!n->open && n->next - n->base >= VERBS_WINDOW && !n->dead) {
+        if (world_now(n->fab.world) >= until)
+            return -FAB_EUNKNOWN; /* it was not sent, and never will be */
+        pass_time(n, until);
+    }
+    if (n->dead)
+        return n->dead;
+    if (!n->open) {
+        struct node_request *r = n->open = request_of(n, n->next);
+        assert(r->state == REQUEST_FREE);
+        r->sequence = n->next++;
+        r->state = REQUEST_OPEN;
+        r->again = false;
+        r->tries = 0;
+        r->len = sizeof(struct verbs_head);
+        r->count = r->kept = r->reads = 0;
+        r->call = NULL;
+        r->ops = NULL;
+    }
+    *out = n->open;
+    return 0;
+}
+
+/* ---- verbs ---- */
+
+static uint8_t verb_of(const struct fab_op *op)
+{
+    u128 all = op->width == 16 ? ~(u128)0 : UINT64_MAX;
+    switch (op->verb) {
+    case FAB_READ:
+        return VERBS_READ;
+    case FAB_WRITE:
+        return VERBS_WRITE;
+    case FAB_FAA:
+        return op->swap_mask ? VERBS_MFAA : VERBS_FAA;
+    case FAB_SWAP:
+        return (op->swap_mask & all) == all || !op->masked ? VERBS_SWAP : VERBS_MCAS;
+    default:
+        return (op->compare_mask & all) == all && (op->swap_mask & all) == all ? VERBS_CAS : VERBS_MCAS;
+    }
+}
+
+static void put_operand(uint8_t **at, u128 value, uint8_t width)
+{
+    uint64_t half[2] = {(uint64_t)value, (uint64_t)(value >> 64)};
+    memcpy(*at, half, width);
+    *at += width;
+}
+
+/* A masked SWAP is a masked CAS that compares nothing. */
+static void put_operands(uint8_t *at, uint8_t verb, const struct fab_op *op)
+{
+    if (verb == VERBS_CAS || verb == VERBS_MCAS)
+        put_operand(&at, op->compare, op->width);
+    if (verb == VERBS_MCAS)
+        put_operand(&at, op->verb == FAB_SWAP ? 0 : op->compare_mask, op->width);
+    put_operand(&at, op->swap, op->width);
+    if (verb == VERBS_MCAS || verb == VERBS_MFAA)
+        put_operand(&at, op->swap_mask, op->width);
+}
+
+/* Adds a verb, or what fits of a READ or WRITE from byte `skip` on. How many bytes of it (of an atomic: its width); 0: none fit. */
+static uint32_t put_verb(struct node_request *r, const struct fab_op *op, uint32_t skip)
+{
+    uint8_t verb = verb_of(op);
+    uint32_t operands = verbs_operands(verb), left = VERBS_PACKET_MAX - r->len;
+    uint32_t head = sizeof(struct verbs_op), room = operands * op->width;
+    if (r->count == VERBS_COUNT_MAX || left < head + 8)
+        return 0;
+    if (!operands)
+        room = (uint32_t)min_u64(op->len - skip, (left - head) / 8 * 8);
+    uint32_t kept = operands ? op->width / 8u : 0;
+    bool change = verb != VERBS_READ;
+    if (head + room > left || r->kept + kept + (change ? r->reads : 0) > VERBS_KEPT_WORDS)
+        return 0;
+    struct verbs_op out = {
+        .verb = verb, .width = operands ? op->width : 0, .room = (uint16_t)room, .offset = FAB_OFFSET(op->addr) + skip};
+    memcpy(r->packet + r->len, &out, sizeof out);
+    uint8_t *at = r->packet + r->len + head;
+    if (operands)
+        put_operands(at, verb, op);
+    else if (change)
+        memcpy(at, (const char *)op->buf + skip, room);
+    else
+        memset(at, 0, room);
+    r->len += head + room;
+    r->count++;
+    r->kept += kept + (change ? r->reads : 0);
+    r->reads = change ? 0 : r->reads + room / 8;
+    return operands ? op->width : room;
+}
+
+static void take_result(struct fab_op *op, uint32_t skip, const struct verbs_op *sent, const uint8_t *room)
+{
+    if (sent->verb == VERBS_READ) {
+        memcpy((char *)op->buf + skip, room, sent->room);
+    } else if (sent->verb != VERBS_WRITE) {
+        uint64_t half[2] = {0, 0};
+        memcpy(half, room, sent->width);
+        op->old = (u128)half[1] << 64 | half[0];
+    }
+}
+
+/* What the caller's verbs found. The lengths are those that were sent, whatever the answer says. */
+static void take_results(struct node_request *r, const uint8_t *answer)
+{
+    struct fab_op *op = r->ops;
+    uint32_t skip = r->skip;
+    for (uint32_t at = r->from; r->call && at < r->len; op++, skip = 0) {
+        struct verbs_op sent;
+        memcpy(&sent, r->packet + at, sizeof sent);
+        at += (uint32_t)sizeof sent;
+        take_result(op, skip, &sent, answer + at);
+        at += sent.room;
+    }
+}
+
+/* ---- batches ---- */
+
+static unsigned count_op(struct fab_counts *counts, const struct fab_op *op)
+{
+    counts->atomics += op->verb > FAB_WRITE;
+    counts->reads += op->verb == FAB_READ;
+    counts->writes += op->verb == FAB_WRITE;
+    return op->verb != FAB_READ;
+}
+
+static int await(struct fab_node *n, const struct node_call *call, uint64_t until)
+{
+    while (call->left && !n->dead) {
+        if (world_now(n->fab.world) >= until)
+            return -FAB_EUNKNOWN;
+        pass_time(n, until);
+    }
+    return call->left ? n->dead : call->error;
+}
+
+/* The requests of this call go on without it. */
+static void abandon(struct fab_node *n, const struct node_call *call)
+{
+    for (unsigned i = 0; i < VERBS_WINDOW; i++)
+        if (n->requests[i].call == call)
+            n->requests[i].call = NULL;
+}
+
+/* Sends the verbs, in as many requests as they need. A READ is asked for again if its answer is lost, and then must not see later
+ * changes of this batch: where both do not fit into one request, the changes wait for the answer. */
+static int send_batch(struct fab_node *n, struct fab_op *ops, unsigned count, struct node_call *call, uint64_t until)
+{
+    unsigned changes = 0;
+    bool reads = false;
+    for (unsigned i = 0; i < count; i++)
+        changes += count_op(&n->fab.counts, &ops[i]);
+    uint32_t skip = 0;
+    for (unsigned i = 0; i < count;) {
+        struct node_request *r;
+        int rc = reads && changes ? await(n, call, until) : 0;
+        if (!rc)
+            rc = open_request(n, until, &r);
+        if (rc)
+            return rc;
+        r->from = r->len;
+        r->skip = skip;
+        r->ops = &ops[i];
+        while (i < count) {
+            uint32_t put = put_verb(r, &ops[i], skip);
+            bool change = ops[i].verb != FAB_READ, whole = ops[i].verb > FAB_WRITE || skip + put == ops[i].len;
+            if (put)
+                reads |= !change;
+            changes -= put && whole && change;
+            skip = whole ? 0 : skip + put;
+            if (!put || !whole)
+                break;
+            i++;
+        }
+        if (r->len > r->from) {
+            r->call = call;
+            call->left++;
+        }
+        node_flush(n);
+    }
+    return 0;
+}
+
+static uint64_t give_up_at(struct fab_node *n)
+{
+    return add_saturating(world_now(n->fab.world), n->io->patience ? n->io->patience(n) : n->patience_ns);
+}
+
+int node_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count)
+{
+    struct fab_node *n = fab_node_of(ep);
+    struct node_call call = {0};
+    assert(count && count <= FAB_BATCH_MAX);
+    n->io->lock(n);
+    uint64_t until = give_up_at(n);
+    ep->counts.round_trips++;
+    int rc = send_batch(n, ops, count, &call, until);
+    if (!rc)
+        rc = await(n, &call, until);
+    if (rc) {
+        abandon(n, &call);
+        n->counts.unknown += rc == -FAB_EUNKNOWN;
+    }
+    n->io->unlock(n);
+    return rc;
+}
+
+/* ---- writes that no task waits for ---- */
+
+/* Into the open request. */
+static void put_later(struct fab_node *n, const struct fab_op *op)
+{
+    uint64_t until = add_saturating(world_now(n->fab.world), n->lease_ns);
+    struct node_request *r;
+    n->fab.counts.writes++;
+    for (uint32_t skip = 0; skip < op->len;) {
+        if (open_request(n, until, &r)) {
+            /* The node has not answered for a lease, and what comes after must not take effect without this. */
+            n->dead = n->dead ? n->dead : -FAB_EFENCED;
+            return;
+        }
+        uint32_t put = put_verb(r, op, skip);
+        skip += put;
+        if (skip < op->len)
+            node_flush(n);
+    }
+}
+
+static void node_post(struct fab_ep *ep, const struct fab_op *op)
+{
+    struct fab_node *n = fab_node_of(ep);
+    assert(op->verb == FAB_WRITE);
+    n->io->lock(n);
+    put_later(n, op);
+    node_flush(n);
+    n->io->unlock(n);
+}
+
+/* ---- words of the session's own ---- */
+
+int fab_node_set_own(struct fab_node *n, fab_addr base, uint64_t bytes)
+{
+    uint64_t count = bytes / 8;
+    uint64_t *own = calloc(count + 1, sizeof *own);
+    uint8_t *known = calloc(count + 1, 1);
+    if (!own || !known) {
+        free(own);
+        free(known);
+        return -ENOMEM;
+    }
+    n->io->lock(n);
+    free(n->own);
+    free(n->own_known);
+    n->own = own;
+    n->own_known = known;
+    n->own_base = base;
+    n->own_count = count;
+    n->io->unlock(n);
+    return 0;
+}
+
+static uint64_t own_index(const struct fab_node *n, fab_addr addr)
+{
+    return addr >= n->own_base && (addr - n->own_base) / 8 < n->own_count ? (addr - n->own_base) / 8 : UINT64_MAX;
+}
+
+static void store_later(struct fab_ep *ep, fab_addr addr, uint64_t value, bool own)
+{
+    struct fab_node *n = fab_node_of(ep);
+    const struct fab_op op = {.verb = FAB_WRITE, .addr = addr, .buf = &value, .len = sizeof value};
+    n->io->lock(n);
+    uint64_t at = own ? own_index(n, addr) : UINT64_MAX;
+    if (at != UINT64_MAX) {
+        n->own[at] = value;
+        n->own_known[at] = 1;
+    }
+    put_later(n, &op);
+    if (n->io->pending)
+        n->io->pending(n);
+    n->io->unlock(n);
+}
+
+/* A word of the node's memory. Should the node not answer, it is 0, and the next verb says why. */
+static uint64_t load_word(struct fab_ep *ep, fab_addr addr)
+{
+    uint64_t value = 0;
+    struct fab_op op = {.verb = FAB_READ, .addr = addr, .buf = &value, .len = sizeof value};
+    return node_batch(ep, &op, 1) ? 0 : value;
+}
+
+static uint64_t node_own(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t value)
+{
+    struct fab_node *n = fab_node_of(ep);
+    if (verb == FAB_WRITE) {
+        store_later(ep, addr, value, true);
+        return 0;
+    }
+    n->io->lock(n);
+    uint64_t at = own_index(n, addr);
+    bool known = at != UINT64_MAX && n->own_known[at];
+    value = known ? n->own[at] : 0;
+    n->io->unlock(n);
+    return known ? value : load_word(ep, addr);
+}
+
+static uint64_t node_local(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value)
+{
+    uint64_t old = 0;
+    if (verb == FAB_READ)
+        return load_word(ep, addr);
+    if (verb == FAB_WRITE)
+        store_later(ep, addr, value, false);
+    else if (fab_atomic64(ep, verb, addr, compare, value, &old))
+        return 0;
+    return old;
+}
+
+static void node_local_fence(struct fab_ep *ep)
+{
+    (void)ep; /* later verbs are executed after the stores */
+}
+
+/* ---- the rest of the table ---- */
+
+static int node_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned count)
+{
+    (void)ep, (void)addr, (void)mask, (void)count;
+    return 0; /* a change wakes by itself */
+}
+
+static int node_send(struct fab_ep *ep, uint32_t to, const void *data, uint32_t len)
+{
+    (void)ep, (void)to, (void)data, (void)len;
+    return -ENOTCONN;
+}
+
+static int node_recv(struct fab_ep *ep, struct fab_msg *out, uint64_t deadline)
+{
+    (void)out;
+    return node_wait(ep, NULL, 0, deadline);
+}
+
+static const struct fab_ops node_ops = {
+    .batch = node_batch,
+    .post = node_post,
+    .wait = node_wait,
+    .poll = node_poll,
+    .wake = node_wake,
+    .send = node_send,
+    .recv = node_recv,
+    .fence = node_fence,
+    .local = node_local,
+    .own = node_own,
+    .local_fence = node_local_fence,
+};
+
+void fab_node_init(struct fab_node *n, const struct fab_node_io *io, struct world *world)
+{
+    memset(n, 0, sizeof *n);
+    n->fab = (struct fab_ep){.ops = &node_ops, .world = world, .node = FAB_NODE_ELSEWHERE};
+    n->io = io;
+    n->next = n->base = 1;
+}
+
+void fab_node_free(struct fab_node *n)
+{
+    free(n->own);
+    free(n->own_known);
+    n->own = NULL;
+    n->own_known = NULL;
+    n->own_count = 0;
+}
+
+/* ---- packets that come ---- */
+
+static void on_answer(struct fab_node *n, const struct verbs_head *h)
+{
+    struct node_request *r = request_of(n, h->sequence);
+    if (r->state != REQUEST_SENT || r->sequence != h->sequence || h->len != r->len) {
+        n->counts.strays++;
+        return;
+    }
+    if (h->status == VERBS_BAD)
+        n->dead = -EFAULT; /* an address beyond the node's memory: a bug, or foreign code has overwritten the memory */
+    if (h->status != VERBS_OK)
+        return;
+    if (r->call) {
+        take_results(r, (const uint8_t *)h);
+        r->call->left--;
+        r->call = NULL;
+    }
+    r->state = REQUEST_FREE;
+    for (uint64_t s = n->base; s < h->sequence; s++) { /* those before it were executed: their answers were lost or are late */
+        struct node_request *before = request_of(n, s);
+        if (before->state == REQUEST_SENT && !before->again) {
+            before->again = true;
+            before->due_ns = 0;
+        }
+    }
+    while (n->base < n->next && request_of(n, n->base)->state == REQUEST_FREE)
+        n->base++;
+}
+
+void fab_node_packet(struct fab_node *n, const void *packet, uint32_t len)
+{
+    const struct verbs_head *h = packet;
+    if (len < sizeof *h || h->magic != VERBS_MAGIC || h->version != VERBS_VERSION || h->len != len || !(h->type & VERBS_ANSWER)) {
+        n->counts.strays++;
+        return;
+    }
+    bool connects = h->type == (VERBS_CONNECT | VERBS_ANSWER);
+    if (!connects && (h->space != n->space || h->client != n->client || h->life != n->life || h->tag != n->tag || !n->life)) {
+        n->counts.strays++;
+        return;
+    }
+    if (!connects && h->status == VERBS_FENCED)
+        n->dead = n->dead ? n->dead : -FAB_EFENCED;
+    else if (h->type == (VERBS_BATCH | VERBS_ANSWER))
+        on_answer(n, h);
+    else
+        node_asked(n, h);
+    n->io->wake(n);
+}
+
+uint64_t fab_node_tick(struct fab_node *n)
+{
+    n->io->lock(n);
+    node_flush(n);
+    uint64_t due = node_retransmit(n);
+    n->io->unlock(n);
+    return due;
+}
+
+void fab_node_leave(struct fab_node *n, uint64_t deadline)
+{
+    n->io->lock(n);
+    node_flush(n);
+    while (n->base < n->next && !n->dead && world_now(n->fab.world) < deadline)
+        pass_time(n, deadline);
+    const struct verbs_head h = node_head(n, VERBS_LEAVE, sizeof h, 0);
+    if (n->life && !n->dead)
+        n->io->send(n, &h, sizeof h);
+    n->dead = n->dead ? n->dead : -FAB_EFENCED;
+    n->io->unlock(n);
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fabric/node_udp.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RETRANSMIT_NS (5 * NS_PER_MS)       /* a round trip on one busy machine; lost packets are rarer than slow ones */
+#define RETRANSMIT_MAX_NS (100 * NS_PER_MS) /* a node that was stopped is found again soon after it goes on */
+#define PATIENCE_NS (500 * NS_PER_MS)
+#define POLL_NS (100 * NS_PER_US)
+#define SPIN_NS (50 * NS_PER_US) /* a round trip on one machine, most often */
+#define DRAIN_MAX 16             /* packets that are handled before the thread looks whether it has what it waits for */
+
+static struct node_udp *udp_of(struct fab_node *n)
+{
+    return container_of(n, struct node_udp, node);
+}
+
+static void lock(struct fab_node *n)
+{
+    pthread_mutex_lock(&udp_of(n)->mutex);
+}
+
+static void unlock(struct fab_node *n)
+{
+    pthread_mutex_unlock(&udp_of(n)->mutex);
+}
+
+/* What cannot be sent is lost, and is retransmitted. */
+static void send_packet(struct fab_node *n, const void *packet, uint32_t len)
+{
+    send(udp_of(n)->fd, packet, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static struct timespec to_timespec(uint64_t ns)
+{
+    return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+}
+
+/* The next packet, or 0 at the latest at that time. */
+static uint32_t receive(const struct node_udp *u, void *packet, uint32_t room, uint64_t until)
+{
+    uint64_t begin = world_now(&world_real), now = begin;
+    do {
+        ssize_t len = recv(u->fd, packet, room, MSG_DONTWAIT);
+        if (len > 0)
+            return (uint32_t)len;
+        now = world_now(&world_real);
+    } while (now - begin < u->spin_ns && now < until);
+    if (now >= until)
+        return 0;
+    struct timespec patience = to_timespec(until - now);
+    struct pollfd readable = {.fd = u->fd, .events = POLLIN};
+    ppoll(&readable, 1, until == UINT64_MAX ? NULL : &patience, NULL);
+    ssize_t len = recv(u->fd, packet, room, MSG_DONTWAIT);
+    return len > 0 ? (uint32_t)len : 0;
+}
+
+static void wake_all(struct fab_node *n)
+{
+    struct node_udp *u = udp_of(n);
+    if (u->waiting)
+        pthread_cond_broadcast(&u->changed);
+}
+
+static int wait_until(struct fab_node *n, uint64_t until, bool cancellable)
+{
+    struct node_udp *u = udp_of(n);
+    (void)cancellable;
+    if (u->receiving) {
+        struct timespec at = to_timespec(until);
+        u->waiting++;
+        if (until == UINT64_MAX)
+            pthread_cond_wait(&u->changed, &u->mutex);
+        else
+            pthread_cond_timedwait(&u->changed, &u->mutex, &at);
+        u->waiting--;
+        return 0;
+    }
+    struct {
+        _Alignas(8) uint8_t bytes[VERBS_PACKET_MAX + 8];
+    } packet;
+    u->receiving = true;
+    unlock(n);
+    uint32_t len = receive(u, packet.bytes, sizeof packet.bytes, until);
+    lock(n);
+    for (unsigned i = 0; len && i < DRAIN_MAX; i++) {
+        fab_node_packet(n, packet.bytes, len);
+        ssize_t more = recv(u->fd, packet.bytes, sizeof packet.bytes, MSG_DONTWAIT);
+        len = more > 0 ? (uint32_t)more : 0;
+    }
+    u->receiving = false;
+    wake_all(n); /* another takes the right */
+    return 0;
+}
+
+static void pending(struct fab_node *n)
+{
+    struct node_udp *u = udp_of(n);
+    if (u->on_pending)
+        u->on_pending(u->ctx);
+}
+
+static const struct fab_node_io udp_io = {
+    .lock = lock,
+    .unlock = unlock,
+    .send = send_packet,
+    .wait = wait_until,
+    .wake = wake_all,
+    .pending = pending,
+};
+
+int node_udp_open(struct node_udp *u, struct net_addr to, struct net_addr from)
+{
+    struct udp socket;
+    union net_name there = {0};
+    memset(u, 0, sizeof *u);
+    int rc = net_addr_known(from) ? 0 : udp_source_for(to, &from);
+    if (!rc)
+        rc = udp_open(&socket, net_addr_at_port(from, 0));
+    if (rc)
+        return rc;
+    socklen_t len = net_addr_name(&to, &there);
+    if (connect(socket.fd, &there.any, len)) {
+        rc = -errno;
+        udp_close(&socket);
+        return rc;
+    }
+    u->fd = socket.fd;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&u->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&u->mutex, NULL);
+    fab_node_init(&u->node, &udp_io, &world_real);
+    u->node.retransmit_ns = RETRANSMIT_NS;
+    u->node.retransmit_max_ns = RETRANSMIT_MAX_NS;
+    u->node.patience_ns = PATIENCE_NS;
+    u->node.poll_ns = POLL_NS;
+    u->spin_ns = SPIN_NS;
+    return 0;
+}
+
+void node_udp_close(struct node_udp *u)
+{
+    fab_node_free(&u->node);
+    pthread_cond_destroy(&u->changed);
+    pthread_mutex_destroy(&u->mutex);
+    close(u->fd);
+}

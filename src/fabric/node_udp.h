@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory node's endpoint over UDP. Any number of threads may use it: a thread that waits receives, for itself and for the
+ * others, and passes the right to receive on. It looks again and again for a moment, and then sleeps. */
+#ifndef PAWL_FABRIC_NODE_UDP_H
+#define PAWL_FABRIC_NODE_UDP_H
+
+#include "fabric/node.h"
+#include "wire/udp.h"
+
+#include <pthread.h>
+
+struct node_udp {
+    struct fab_node node;
+    int fd;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool receiving;   /* a thread has the right */
+    unsigned waiting; /* threads without it */
+    uint64_t spin_ns;
+    void (*on_pending)(void *ctx); /* a store waits in the open request: some thread should tick soon. With the lock; may be null */
+    void *ctx;
+};
+
+/* A socket for the node at `to`, from the address `from` (0: the one that packets to there leave by). Not connected to a space yet.
+ * A negative errno if there is no socket. */
+int node_udp_open(struct node_udp *u, struct net_addr to, struct net_addr from);
+void node_udp_close(struct node_udp *u);
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One-sided designs on memory nodes: verbs are datagrams that are lost, doubled, late and overtaken; nodes lose their memory,
+ * clients are killed and stopped. An executor that breaks one of its promises is caught. */
+#include "dataplane/verbs_client.h"
+#include "tests/sim/runs.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *const designs[] = {"word", "shiftlock", "shiftlock64", "alock", "citron"};
+
+static struct campaign_result run_on_node(const struct design *d, uint32_t faults, uint64_t seed, unsigned campaign, unsigned nodes,
+                                          uint64_t mistakes)
+{
+    const struct campaign_params p = {.design = d,
+                                      .faults = faults,
+                                      .seed = seed,
+                                      .campaign = campaign,
+                                      .nodes = nodes,
+                                      .on_node = true,
+                                      .verbs_mistakes = mistakes};
+    struct campaign_result r;
+    CHECK_EQ(campaign_run(&p, &r), 0);
+    return r;
+}
+
+static void test_designs(uint64_t budget_ns)
+{
+    uint64_t until = world_now(&world_real) + budget_ns, seed = 0, grants = 0, lost = 0;
+    uint64_t counts[FAULT_KINDS] = {0};
+    for (; seed < 6 || world_now(&world_real) < until; seed++)
+        for (unsigned i = 0; i < countof(designs); i++) {
+            const struct design *d = design_named(designs[i]);
+            uint32_t faults = seed % 5 ? d->tolerates : 0;
+            unsigned campaign = seed % 3 ? CAMPAIGN_FIXED : CAMPAIGN_SWARM;
+            struct campaign_result r = run_on_node(d, faults, seed, campaign, 0, 0);
+            if (run_failed(&r))
+                CHECK_FAIL("%s: seed %" PRIu64 ": %s\n  pawl sim --on node --design %s --seeds %" PRIu64 ":%" PRIu64 "%s%s --trace",
+                           d->name, seed, r.why, d->name, seed, seed + 1, faults ? "" : " --faults none",
+                           campaign == CAMPAIGN_SWARM ? " --campaign 2" : "");
+            grants += r.grants;
+            lost += r.lost;
+            for (unsigned k = 0; k < FAULT_KINDS; k++)
+                counts[k] += r.faults[k];
+        }
+    CHECK(grants && lost && counts[FAULT_LOSS] && counts[FAULT_DUPLICATE] && counts[FAULT_REORDER] && counts[FAULT_CRASH_SERVER]);
+    printf("%" PRIu64 " seeds, %" PRIu64 " grants, %" PRIu64 " sessions lost\n", seed, grants, lost);
+}
+
+/* In a process of its own: what a design asserts counts as caught, too. */
+static bool catches(const struct design *d, uint64_t seed, uint64_t mistakes)
+{
+    int status;
+    fflush(stdout);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (!pid) {
+        if (!freopen("/dev/null", "w", stderr))
+            _exit(0);
+        const struct rlimit none = {0};
+        setrlimit(RLIMIT_CORE, &none);
+        struct campaign_result r = run_on_node(d, d->tolerates, seed, CAMPAIGN_FIXED, 1, mistakes);
+        _exit(run_failed(&r));
+    }
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    return (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT) || (WIFEXITED(status) && WEXITSTATUS(status) == 1);
+}
+
+/* Each is caught in some run of some design; and without a mistake nothing is. */
+static void test_mistakes(void)
+{
+    static const struct {
+        uint64_t mistake, from; /* from: the first seed that catches it, as long as the harness draws the same numbers */
+        const char *what, *design;
+    } mistakes[] = {{VERBS_MISTAKE_CACHE, 1, "no reply cache", "shiftlock64"},
+                    {VERBS_MISTAKE_FENCE, 11, "no fence", "alock"},
+                    {VERBS_MISTAKE_ORDER, 106, "no order", "word"}};
+    for (unsigned m = 0; m < countof(mistakes); m++) {
+        const struct design *d = design_named(mistakes[m].design);
+        uint64_t seed = mistakes[m].from;
+        while (!catches(d, seed, mistakes[m].mistake))
+            if (++seed == mistakes[m].from + 300)
+                CHECK_FAIL("%s: was not caught", mistakes[m].what);
+        printf("%s: caught by %s, seed %" PRIu64 "\n", mistakes[m].what, d->name, seed);
+        CHECK(!catches(d, seed, 0));
+    }
+}
+
+int main(void)
+{
+    test_mistakes();
+    test_designs(test_seconds() * NS_PER_S / 2);
+    return 0;
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What pawl.h promises on a memory node: modes, tokens, time-outs, conversion, several locks, ranges, threads that share a handle,
+ * processes over a network that loses, doubles and delays packets, one that is killed, one that is stopped, and a node that loses
+ * its memory. PAWL_TEST_DESIGN: word (the default), shiftlock, shiftlock64, alock or citron. */
+#include "node/memory.h"
+#include "tests/udp/rack.h"
+
+#define LOCKS 64
+#define LEASE_NS (6 * NS_PER_S) /* a busy machine may stop any process for seconds, and none shall be lost by that */
+#define CHILDREN 4
+#define TURNS 60
+
+static const struct design *design;
+static struct {
+    uint32_t port, ready, relay_ready, life;
+    uint64_t inside, sum;
+} * board;
+
+struct node_test {
+    uint16_t port;
+    enum pawl_keys keys;
+    bool fresh;
+    uint64_t lease_ns;
+};
+
+static void node_main(void *arg)
+{
+    const struct node_test *t = arg;
+    static struct memory_node m;
+    const struct memory_node_params p = {
+        .layout = {.design = design,
+                   .keys = t->keys,
+                   .capacity = LOCKS,
+                   .sessions = 32,
+                   .holds = 32,
+                   .range_units = design->features & DESIGN_RANGES ? 1024 : 0,
+                   .range_max = design->features & DESIGN_RANGES ? 4096 : 0,
+                   .lease_ns = t->lease_ns,
+                   .check_ns = t->lease_ns / 8},
+        .space = rack_space,
+        .at = net_v4(RACK_LOCALHOST, t->port),
+        .fresh = t->fresh,
+    };
+    int rc = memory_node_open(&m, &p);
+    if (rc)
+        CHECK_FAIL("memory_node_open: %d (%s)", rc, pawl_explain());
+    __atomic_store_n(&board->ready, 1, __ATOMIC_RELEASE);
+    memory_node_run(&m, &rack_stop);
+}
+
+static pid_t start_node(const struct node_test *t)
+{
+    board->ready = 0;
+    pid_t pid = child_start(node_main, (void *)(uintptr_t)t);
+    WAIT_FOR(__atomic_load_n(&board->ready, __ATOMIC_ACQUIRE));
+    board->port = t->port;
+    return pid;
+}
+
+static pawl *open_node(const pawl_options *o)
+{
+    char where[RACK_WHERE_LEN];
+    pawl *p = NULL;
+    snprintf(where, sizeof where, "pawl://127.0.0.1:%u/%s", board->port, rack_space);
+    int rc = pawl_open(where, o, &p);
+    if (rc)
+        CHECK_FAIL("pawl_open(%s): %d: %s (%s)", where, rc, pawl_strerror(rc), pawl_explain());
+    return p;
+}
+
+/* ---- one process ---- */
+
+static bool has(enum design_features f)
+{
+    return design->features & f;
+}
+
+static void basics(pawl *p, pawl *q)
+{
+    pawl_grant g, h;
+    CHECK_OK(pawl_lock(p, pawl_id(1), PAWL_EXCLUSIVE, &g));
+    CHECK(g.token && g.mode == PAWL_EXCLUSIVE && g.expiry_ns > pawl_now());
+    CHECK_OK(pawl_check(p, &g));
+    CHECK_RC(pawl_trylock(q, pawl_id(1), PAWL_EXCLUSIVE, &h), -PAWL_EHELD);
+    CHECK_RC(pawl_timedlock(q, pawl_id(1), PAWL_EXCLUSIVE, pawl_in(20 * NS_PER_MS), &h), -ETIMEDOUT);
+    CHECK_OK(pawl_extend(p, &g));
+    CHECK_RC(pawl_unlock(q, &g), -PAWL_ENOTOWNER);
+    CHECK_OK(pawl_unlock(p, &g));
+    CHECK_RC(pawl_unlock(p, &g), -PAWL_ENOTOWNER);
+    CHECK_RC(pawl_check(p, &g), -PAWL_ENOTOWNER);
+    CHECK_OK(pawl_timedlock(q, pawl_id(1), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &h));
+    CHECK(h.token > g.token);
+    CHECK_OK(pawl_unlock(q, &h));
+    CHECK_RC(pawl_lock(p, pawl_id(LOCKS), PAWL_EXCLUSIVE, &g), -ERANGE);
+    CHECK_RC(pawl_lock(p, pawl_name("name"), PAWL_EXCLUSIVE, &g), -EINVAL);
+    uint64_t id;
+    const pawl_request r = {.op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .key = pawl_id(1), .deadline_ns = UINT64_MAX};
+    CHECK_RC(pawl_submit(p, &r, &id), -PAWL_ENOTSUP);
+}
+
+static void sharing(pawl *p, pawl *q)
+{
+    pawl_grant g, h;
+    CHECK_OK(pawl_lock(p, pawl_id(2), PAWL_SHARED, &g));
+    CHECK_OK(pawl_timedlock(q, pawl_id(2), PAWL_SHARED, pawl_in(LIMIT_NS), &h));
+    CHECK_OK(pawl_unlock(q, &h));
+    uint64_t before = g.token;
+    CHECK_OK(pawl_convert(p, &g, PAWL_EXCLUSIVE, pawl_in(LIMIT_NS)));
+    CHECK(g.token > before && g.mode == PAWL_EXCLUSIVE);
+    CHECK_RC(pawl_trylock(q, pawl_id(2), PAWL_SHARED, &h), -PAWL_EHELD);
+    CHECK_OK(pawl_convert(p, &g, PAWL_SHARED, pawl_in(LIMIT_NS)));
+    CHECK_OK(pawl_timedlock(q, pawl_id(2), PAWL_SHARED, pawl_in(LIMIT_NS), &h));
+    CHECK_OK(pawl_unlock(p, &g));
+    CHECK_OK(pawl_unlock(q, &h));
+}
+
+static void several(pawl *p, pawl *q)
+{
+    const pawl_want wants[] = {{.key = pawl_id(9), .mode = PAWL_EXCLUSIVE}, {.key = pawl_id(7), .mode = PAWL_EXCLUSIVE}};
+    pawl_grant g[2], h;
+    CHECK_OK(pawl_lock_all(p, wants, 2, UINT64_MAX, g));
+    CHECK_RC(pawl_trylock(q, pawl_id(7), PAWL_EXCLUSIVE, &h), -PAWL_EHELD);
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(pawl_unlock(p, &g[i]));
+}
+
+static void ranges(pawl *p, pawl *q)
+{
+    pawl_grant g, h;
+    CHECK_OK(pawl_lock_range(p, pawl_id(3), 0, 64 * 4096, PAWL_EXCLUSIVE, UINT64_MAX, &g));
+    CHECK_OK(pawl_lock_range(q, pawl_id(3), 512 * 4096, 520 * 4096, PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &h));
+    CHECK_OK(pawl_unlock(q, &h));
+    CHECK_RC(pawl_lock_range(q, pawl_id(3), 4096, 8192, PAWL_EXCLUSIVE, PAWL_TRY, &h), -PAWL_EHELD);
+    CHECK_OK(pawl_unlock(p, &g));
+}
+
+static struct {
+    pawl *p;
+    uint64_t inside, sum;
+} team;
+
+static void *member(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < TURNS; i++) {
+        pawl_grant g;
+        CHECK_OK(pawl_lock(team.p, pawl_id(50), PAWL_EXCLUSIVE, &g));
+        CHECK_EQ(__atomic_fetch_add(&team.inside, 1, __ATOMIC_RELAXED), 0);
+        team.sum++;
+        CHECK_EQ(__atomic_fetch_sub(&team.inside, 1, __ATOMIC_RELAXED), 1);
+        CHECK_OK(pawl_unlock(team.p, &g));
+    }
+    return NULL;
+}
+
+static void threads(pawl *p)
+{
+    pthread_t t[CHILDREN];
+    team.p = p;
+    for (int i = 0; i < CHILDREN; i++)
+        CHECK_EQ(pthread_create(&t[i], NULL, member, NULL), 0);
+    for (int i = 0; i < CHILDREN; i++)
+        CHECK_EQ(pthread_join(t[i], NULL), 0);
+    CHECK_EQ(team.sum, CHILDREN * TURNS);
+}
+
+static void forked(pawl *p)
+{
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (!pid) {
+        pawl_grant g;
+        _exit(pawl_lock(p, pawl_id(1), PAWL_EXCLUSIVE, &g) == -PAWL_EFORKED && pawl_close(p) == 0 ? 0 : 1);
+    }
+    child_join(pid);
+}
+
+/* ---- several processes ---- */
+
+static void worker(void *arg)
+{
+    (void)arg;
+    pawl *p = open_node(NULL);
+    uint64_t token = 0;
+    for (int i = 0; i < TURNS; i++) {
+        pawl_grant g;
+        CHECK_OK(pawl_lock(p, pawl_id(20), PAWL_EXCLUSIVE, &g));
+        CHECK(g.token > token);
+        token = g.token;
+        CHECK_EQ(__atomic_fetch_add(&board->inside, 1, __ATOMIC_RELAXED), 0);
+        board->sum++;
+        CHECK_EQ(__atomic_fetch_sub(&board->inside, 1, __ATOMIC_RELAXED), 1);
+        CHECK_OK(pawl_unlock(p, &g));
+    }
+    CHECK_OK(pawl_close(p));
+}
+
+static void crowd(void)
+{
+    pid_t pids[CHILDREN];
+    board->sum = 0;
+    for (int i = 0; i < CHILDREN; i++)
+        pids[i] = child_start(worker, NULL);
+    for (int i = 0; i < CHILDREN; i++)
+        child_join(pids[i]);
+    CHECK_EQ(board->sum, CHILDREN * TURNS);
+}
+
+struct relay_test {
+    uint16_t front, back;
+};
+
+static void relay_main(void *arg)
+{
+    static struct relay relay;
+    const struct relay_test *t = arg;
+    const struct relay_faults faults = {.loss = 100, .duplicate = 100, .late = 100, .late_ns = 3 * NS_PER_MS};
+    relay_open(&relay, net_v4(RACK_LOCALHOST, t->front), net_v4(RACK_LOCALHOST, t->back), &faults, t->front);
+    __atomic_store_n(&board->relay_ready, 1, __ATOMIC_RELEASE);
+    relay_run(&relay);
+}
+
+/* Ten of a hundred packets are lost, ten doubled, ten overtaken, each way. */
+static void bad_network(void)
+{
+    struct relay_test t = {.front = rack_port_pair()};
+    t.back = (uint16_t)board->port;
+    pid_t relay = child_start(relay_main, &t);
+    WAIT_FOR(__atomic_load_n(&board->relay_ready, __ATOMIC_ACQUIRE));
+    board->port = t.front;
+    crowd();
+    child_kill(relay);
+    board->port = t.back;
+}
+
+/* ---- ends ---- */
+
+static void hold_for_ever(void *arg)
+{
+    uint32_t *told = arg;
+    pawl_grant g;
+    pawl *p = open_node(NULL);
+    CHECK_OK(pawl_lock(p, pawl_id(60), PAWL_EXCLUSIVE, &g));
+    __atomic_store_n(told, 1, __ATOMIC_RELEASE);
+    uint64_t limit = pawl_in(3 * LIMIT_NS);
+    while (!pawl_check(p, &g)) {
+        CHECK(pawl_now() < limit);
+        pause_ns(NS_PER_MS);
+    }
+    __atomic_store_n(told, 2, __ATOMIC_RELEASE); /* it was stopped, or its node lost its memory, and it has found out */
+    CHECK_RC(pawl_unlock(p, &g), -PAWL_ELOST);
+    CHECK_RC(pawl_trylock(p, pawl_id(61), PAWL_EXCLUSIVE, &g), -PAWL_ELOST);
+    CHECK_OK(pawl_close(p));
+}
+
+static void killed(pawl *p, bool stop)
+{
+    uint32_t *told = shared_memory(sizeof *told);
+    pid_t pid = child_start(hold_for_ever, told);
+    pawl_grant g;
+    WAIT_FOR(__atomic_load_n(told, __ATOMIC_ACQUIRE));
+    CHECK_RC(pawl_trylock(p, pawl_id(60), PAWL_EXCLUSIVE, &g), -PAWL_EHELD);
+    if (stop)
+        CHECK_EQ(kill(pid, SIGSTOP), 0);
+    else
+        child_kill(pid);
+    CHECK_OK(pawl_timedlock(p, pawl_id(60), PAWL_EXCLUSIVE, pawl_in(3 * LIMIT_NS), &g));
+    if (stop) {
+        CHECK_EQ(kill(pid, SIGCONT), 0);
+        child_join(pid);
+        CHECK_EQ(*told, 2);
+    }
+    CHECK_OK(pawl_check(p, &g)); /* what the one that was stopped did afterwards has changed nothing */
+    CHECK_OK(pawl_unlock(p, &g));
+    munmap(told, sizeof *told);
+}
+
+/* The node is killed and starts anew: its memory is gone, and its clients learn that. Nothing is granted for a lease. */
+static void new_life(const struct node_test *t, pid_t *node)
+{
+    uint32_t *told = shared_memory(sizeof *told);
+    pid_t pid = child_start(hold_for_ever, told);
+    pawl_grant g;
+    WAIT_FOR(__atomic_load_n(told, __ATOMIC_ACQUIRE));
+    child_kill(*node);
+    struct node_test again = *t;
+    again.fresh = false;
+    *node = start_node(&again);
+    pawl *p = open_node(NULL); /* waits for the lease */
+    CHECK_OK(pawl_lock(p, pawl_id(60), PAWL_EXCLUSIVE, &g));
+    WAIT_FOR(__atomic_load_n(told, __ATOMIC_ACQUIRE) == 2);
+    child_join(pid);
+    CHECK_OK(pawl_unlock(p, &g));
+    CHECK_OK(pawl_close(p));
+    munmap(told, sizeof *told);
+}
+
+static void keys(const struct node_test *t)
+{
+    struct node_test named = *t;
+    named.keys = PAWL_KEYS_NAMED;
+    named.port = rack_port_pair();
+    pid_t node = start_node(&named);
+    pawl *p = open_node(NULL), *q = open_node(NULL), *none;
+    pawl_grant g, h;
+    char where[RACK_WHERE_LEN];
+    CHECK_OK(pawl_lock(p, pawl_name("one"), PAWL_EXCLUSIVE, &g));
+    CHECK_RC(pawl_trylock(q, pawl_name("one"), PAWL_EXCLUSIVE, &h), -PAWL_EHELD);
+    CHECK_OK(pawl_timedlock(q, pawl_name("other"), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &h));
+    CHECK_OK(pawl_unlock(q, &h));
+    CHECK_OK(pawl_unlock(p, &g));
+    /* What is wrong is named. */
+    snprintf(where, sizeof where, "pawl://127.0.0.1:%u/elsewhere", board->port);
+    CHECK_RC(pawl_open(where, NULL, &none), -ENOENT);
+    snprintf(where, sizeof where, "pawl://127.0.0.1:%u/%s", board->port, rack_space);
+    const pawl_options dense = {.keys = PAWL_KEYS_DENSE}, other = {.design = "mutex"}, many = {.capacity = LOCKS + 1};
+    CHECK_RC(pawl_open(where, &dense, &none), -EINVAL);
+    CHECK_RC(pawl_open(where, &other, &none), -EINVAL);
+    CHECK_RC(pawl_open(where, &many, &none), -EINVAL);
+    CHECK_OK(pawl_close(p));
+    CHECK_OK(pawl_close(q));
+    child_kill(node);
+    board->port = t->port;
+}
+
+int main(void)
+{
+    const char *name = rack_design("word");
+    design = design_find(name);
+    CHECK(design && design->substrates & DESIGN_ON_NODE);
+    snprintf(rack_space, sizeof rack_space, "node%d", (int)getpid());
+    board = shared_memory(sizeof *board);
+    const struct node_test t = {.port = rack_port_pair(), .keys = PAWL_KEYS_DENSE, .fresh = true, .lease_ns = LEASE_NS};
+    pid_t node = start_node(&t);
+    pawl *p = open_node(NULL), *q = open_node(NULL);
+    basics(p, q);
+    if (has(DESIGN_SHARED) && has(DESIGN_CONVERT))
+        sharing(p, q);
+    several(p, q);
+    if (has(DESIGN_RANGES))
+        ranges(p, q);
+    threads(p);
+    forked(p);
+    crowd();
+    bad_network();
+    killed(p, false);
+    killed(p, true);
+    CHECK_OK(pawl_close(p));
+    CHECK_OK(pawl_close(q));
+    keys(&t);
+    new_life(&t, &node);
+    child_kill(node);
+    munmap(board, sizeof *board);
+    return 0;
+}
