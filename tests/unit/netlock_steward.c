@@ -180,7 +180,6 @@ static void server_lost(void)
     CHECK(beat(server(2), 1));
     CHECK_EQ(slot(2)->owner, 0);
     /* The next one goes to the server with nothing, for all that it is not its own. */
-    last = now;
     now += OVER_NS - 1;
     CHECK(beat(server(2), 1) && beat(server(0), 1) && beat(original, 1));
     now++;

@@ -239,10 +239,52 @@ static void sizes(void)
     CHECK_EQ(buckets(PAWL_KEYS_NAMED, 1024), 2048);
 }
 
+#define LAYOUT(design_, ...)                                                                                                       \
+    ({                                                                                                                             \
+        struct layout_params p = {.design = design_find(design_),                                                                  \
+                                  .keys = PAWL_KEYS_DENSE,                                                                         \
+                                  .capacity = 4,                                                                                   \
+                                  .sessions = 2,                                                                                   \
+                                  .holds = 2,                                                                                      \
+                                  .lease_ns = NS_PER_S};                                                                           \
+        struct layout_header h;                                                                                                    \
+        __VA_ARGS__;                                                                                                               \
+        layout_make(&p, &h);                                                                                                       \
+    })
+
+/* Spaces that cannot be. */
+static void limits(void)
+{
+    struct knobs knobs = design_knobs(design_find("citron"));
+    CHECK_EQ(LAYOUT("word", (void)0), 0);
+    CHECK_EQ(LAYOUT("word", p.capacity = 0), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.capacity = LAYOUT_CAPACITY_MAX + 1), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.sessions = 0), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.sessions = SLOTS_MAX), 0);
+    CHECK_EQ(LAYOUT("word", p.sessions = SLOTS_MAX + 1), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.holds = 0), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.holds = RECORDS_MAX + 1), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.keys = 0), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.keys = PAWL_KEYS_DENSE + 1), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.range_units = 1), -EINVAL); /* it has no ranges */
+    CHECK_EQ(LAYOUT("word", p.range_max = 1), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.unit_bytes = 1), -EINVAL);
+    CHECK_EQ(LAYOUT("citron", p.range_units = 64, p.range_max = 64, p.unit_bytes = 4096), 0);
+    CHECK_EQ(LAYOUT("citron", p.range_units = 65, p.range_max = 64), -EINVAL);
+    CHECK_EQ(LAYOUT("citron", p.range_max = RANGE_UNITS_MAX + 1), -EINVAL);
+    CHECK_EQ(LAYOUT("citron", p.unit_bytes = 3), -EINVAL);
+    CHECK_EQ(LAYOUT("citron", p.unit_bytes = LAYOUT_UNIT_BYTES_MAX * 2), -EINVAL);
+    CHECK_EQ(LAYOUT("citron", p.capacity = LAYOUT_CAPACITY_MAX, p.range_units = UINT64_C(1) << 30), -EFBIG);
+    CHECK_EQ(LAYOUT("citron", p.knobs = &knobs), 0);
+    knobs.value[0] = UINT32_MAX;
+    CHECK_EQ(LAYOUT("citron", p.knobs = &knobs), -EINVAL);
+}
+
 int main(void)
 {
     keys_of_cells();
     sizes();
+    limits();
     one_key_two_sessions(PAWL_KEYS_SPARSE);
     one_key_two_sessions(PAWL_KEYS_NAMED);
     full_table();
