@@ -25,6 +25,7 @@ struct sim_node {
     uint64_t *atomic_free_ns; /* by bucket; made at the first atomic */
     uint64_t *fenced;         /* by process: all generations up to this are shut out; made at the first fence */
     bool mixed;               /* plain writes or CPU writes happen here: windows of atomics can be seen */
+    struct sim_verb *windows; /* with a chooser: atomics that have read and not yet written */
     unsigned watch_count;
     struct sim_watch *watches[WATCH_BUCKETS];
 };
@@ -94,7 +95,8 @@ struct sim_verb {
     uint16_t torn;      /* a READ or WRITE is torn at this byte; 0: it is not */
     uint64_t window_ns; /* an atomic: between its read and its write */
     u128 next;          /* what it writes then */
-    char *data;         /* of a WRITE; null while the verb is free */
+    struct sim_verb *next_window;
+    char *data; /* of a WRITE; null while the verb is free */
     struct sim_verb *next_free;
     char inline_data[VERB_DATA_MAX];
 };
@@ -145,7 +147,7 @@ static inline bool sim_ep_alive(const struct sim_ep *ep)
 
 static inline uint64_t sim_jitter_ns(struct sim *sim)
 {
-    return rng_below(&sim->random, model_get(sim->model, MODEL_jitter_ns) + 1);
+    return sim_draw(sim, model_get(sim->model, MODEL_jitter_ns) + 1);
 }
 
 /* One way between the endpoint's host and a node. */

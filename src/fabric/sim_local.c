@@ -45,10 +45,10 @@ static void store_put(struct sim_ep *ep, fab_addr addr, uint64_t value)
     uint64_t sequence = ++ep->store_sequence;
     ep->stores[(ep->store_head + ep->store_count++) % STORES_MAX] =
         (struct sim_store){.addr = addr, .value = value, .sequence = sequence};
-    uint64_t drain_ns = sim->now_ns + rng_between(&sim->random, 1, model_get(sim->model, MODEL_store_drain_ns));
+    uint64_t drain_ns = sim->now_ns + 1 + sim_draw(sim, model_get(sim->model, MODEL_store_drain_ns));
     ep->store_drain_ns = max_u64(ep->store_drain_ns, drain_ns); /* first in, first out */
     ep->in_flight++;                                            /* keeps the endpoint until then */
-    sim_at(sim, ep->store_drain_ns, drain_event, ep, sequence);
+    sim_at_apart(sim, ep->store_drain_ns, ep->stores, drain_event, ep, sequence);
 }
 
 static uint64_t load(const struct sim_ep *ep, const uint64_t *word, fab_addr addr)
@@ -67,7 +67,7 @@ static void pass_local_time(struct sim_ep *ep)
     struct sim *sim = ep->fabric->sim;
     struct sim_task *task = sim_current(sim);
     uint64_t local_ns = max_u64(model_get(sim->model, MODEL_local_ns), 1);
-    sim_task_wake_at(task, sim->now_ns + rng_between(&sim->random, 1, 2 * local_ns - 1));
+    sim_task_wake_at(task, sim->now_ns + 1 + sim_draw(sim, 2 * local_ns - 1));
     sim_task_block(task);
 }
 

@@ -73,8 +73,8 @@ static void serve_task(void *arg)
 static void start_serving(struct cluster *c)
 {
     layout_space(&c->header, FAB_ADDR(c->server->id, 0), &c->server_space);
-    free(c->server_memory); /* of the life before this one */
-    c->server_memory = calloc(1, c->params.design->server_bytes(&c->server_space));
+    sim_give_back(c->server_memory); /* of the life before this one */
+    c->server_memory = sim_alloc(c->params.design->server_bytes(&c->server_space));
     assert(c->server_memory);
     for (uint64_t core = 0; core < model_get(c->sim.model, MODEL_server_cores); core++) {
         const struct sim_task *task = sim_spawn(c->node, "serve", serve_task, c);
@@ -153,7 +153,7 @@ static void restart_client(void *arg, uint64_t tag)
 static void start_again(struct cluster_client *client)
 {
     struct sim *sim = &client->cluster->sim;
-    sim_at(sim, sim_now(sim) + RETRY_NS, restart_client, client, client->process->generation);
+    sim_at_timer(sim, sim_now(sim) + RETRY_NS, restart_client, client, client->process->generation);
     sim_process_crash(client->process); /* does not return to its tasks */
 }
 
@@ -394,14 +394,16 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
     assert(host);
     *client = (struct cluster_client){.cluster = c, .id = id, .process = sim_process_new(host)};
     uint32_t slots = slots_of(&c->params);
-    client->session.shadow = calloc(RECORDS, sizeof *client->session.shadow);
-    client->session.seen = calloc(slots, sizeof *client->session.seen);
+    client->session.shadow = sim_alloc(RECORDS * sizeof *client->session.shadow);
+    client->session.seen = sim_alloc(slots * sizeof *client->session.seen);
     bool ranges = c->params.design->features & DESIGN_RANGES;
-    client->session.ranges = ranges ? calloc(RECORDS, sizeof *client->session.ranges) : NULL;
+    client->session.ranges = ranges ? sim_alloc(RECORDS * sizeof *client->session.ranges) : NULL;
     size_t claims = ranges ? c->params.design->desc_size : 0;
-    client->session.descs = claims ? calloc(RECORDS, claims) : NULL;
-    if (!client->process || !client->session.shadow || !client->session.seen || (ranges && !client->session.ranges) ||
-        (claims && !client->session.descs))
+    client->session.descs = claims ? sim_alloc(RECORDS * claims) : NULL;
+    size_t state = c->params.design->session_bytes;
+    client->session.design_state = state ? sim_alloc(state) : NULL;
+    if (!client->process || (state && !client->session.design_state) || !client->session.shadow || !client->session.seen ||
+        (ranges && !client->session.ranges) || (claims && !client->session.descs))
         return -ENOMEM;
     client->process->user = client;
     /* On its host, behind what the clients before it have there; 0 is no address. */
@@ -481,13 +483,15 @@ int cluster_init(struct cluster *c, const struct cluster_params *p)
         .tasks_max = p->clients * (p->tasks + 1) + 8 +
                      (p->design->serve ? (unsigned)model_get(p->model ? p->model : model_find("default"), MODEL_server_cores) : 0),
         .trace = p->trace,
+        .events_max = p->events_max,
+        .chooser = p->chooser,
     };
     int rc = sim_init(&c->sim, &config);
     if (rc)
         return rc;
     c->fabric = sim_fabric_new(&c->sim, p->fabric_caps);
-    c->clients = calloc(p->clients, sizeof *c->clients);
-    c->node_seen = calloc(slots_of(p), sizeof *c->node_seen);
+    c->clients = sim_alloc(p->clients * sizeof *c->clients);
+    c->node_seen = sim_alloc(slots_of(p) * sizeof *c->node_seen);
     const struct sim_hooks hooks = {.ctx = c, .process_crashed = on_crashed, .process_restarted = on_restarted};
     sim_hooks_add(&c->sim, &hooks);
     rc = c->fabric && c->clients && c->node_seen ? add_hosts(c) : -ENOMEM;
@@ -499,15 +503,15 @@ int cluster_init(struct cluster *c, const struct cluster_params *p)
 void cluster_free(struct cluster *c)
 {
     for (unsigned i = 0; c->clients && i < c->params.clients; i++) {
-        free(c->clients[i].session.shadow);
-        free(c->clients[i].session.seen);
-        free(c->clients[i].session.ranges);
-        free(c->clients[i].session.descs);
-        free(c->clients[i].session.design_state);
+        sim_give_back(c->clients[i].session.shadow);
+        sim_give_back(c->clients[i].session.seen);
+        sim_give_back(c->clients[i].session.ranges);
+        sim_give_back(c->clients[i].session.descs);
+        sim_give_back(c->clients[i].session.design_state);
     }
-    free(c->clients);
-    free(c->node_seen);
-    free(c->server_memory);
+    sim_give_back(c->clients);
+    sim_give_back(c->node_seen);
+    sim_give_back(c->server_memory);
     if (c->fabric)
         sim_fabric_free(c->fabric);
     sim_free(&c->sim);
