@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define MICROS_DECIMALS 6
 #define BOUND_MAX 16   /* of preemptions, early timers and faults: more would never end */
 #define TRACE_LINES 60 /* of a failure: its end */
 #define TRACE_COLUMNS 160
@@ -86,7 +87,7 @@ static void add(char *out, const char *format, ...)
 static void command_text(const struct outcome *o, bool choices, char out[REPEAT_LEN])
 {
     const struct exhaust_params *p = &o->params;
-    char plan[EXHAUST_CLIENTS_MAX * (EXHAUST_OPS_MAX + 2) + 1];
+    char plan[EXHAUST_CLIENTS_MAX * (EXHAUST_OPS_MAX + 4) + 1];
     exhaust_plan_text(&p->plan, plan, sizeof plan);
     snprintf(out, REPEAT_LEN, "pawl sim --exhaust --design %s --plan %s --preemptions %u --early %u", p->design->name, plan,
              p->preemptions, p->early);
@@ -158,9 +159,9 @@ static void print_outcome(const struct outcome *o)
     const struct exhaust_result *r = &o->result;
     char command[REPEAT_LEN];
     command_text(o, false, command);
-    uint64_t per_second = r->ns ? r->schedules * NS_PER_S / r->ns : 0;
+    uint64_t per_second = r->cpu_ns ? r->schedules * NS_PER_S / r->cpu_ns : 0;
     printf("%s\n  %" PRIu64 " schedules, %" PRIu64 " events, %" PRIu64 " grants, %" PRIu64 " faults, %" PRIu64 ".%03" PRIu64
-           " s (%" PRIu64 " schedules/s)\n",
+           " s (%" PRIu64 " schedules per second of CPU time)\n",
            command, r->schedules, r->events, r->grants, r->strikes, r->ns / NS_PER_S, r->ns % NS_PER_S / NS_PER_MS, per_second);
     printf("  cut: %" PRIu64 " schedules at their length; %" PRIu64 " steps beyond the bounds were not taken\n", r->cut, r->beyond);
     if (r->failed)
@@ -192,7 +193,8 @@ static int print_json(const struct outcome *o)
     json_u64(&j, "events", r->events);
     json_u64(&j, "grants", r->grants);
     json_u64(&j, "faults", r->strikes);
-    json_decimal(&j, "wall_seconds", r->ns / NS_PER_US, 6);
+    json_decimal(&j, "wall_seconds", r->ns / NS_PER_US, MICROS_DECIMALS);
+    json_decimal(&j, "cpu_seconds", r->cpu_ns / NS_PER_US, MICROS_DECIMALS);
     json_bool(&j, "failed", r->failed);
     if (r->failed) {
         command_text(o, true, command);

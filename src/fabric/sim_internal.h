@@ -42,6 +42,13 @@ struct sim_store {
     uint64_t value, sequence;
 };
 
+/* With a chooser: whether the task only looks, again and again, and finds what it found before. */
+struct sim_looks {
+    uint64_t found, before; /* by this request, and by the one before it: hashes */
+    bool changed;           /* this request has changed something */
+    unsigned same;          /* requests that found the same, one after the other */
+};
+
 struct sim_ep {
     struct fab_ep fab;
     struct sim_fabric *fabric;
@@ -65,6 +72,7 @@ struct sim_ep {
     struct sim_store stores[STORES_MAX];
     unsigned store_head, store_count;
     uint64_t store_sequence, store_drain_ns;
+    struct sim_looks looks;
     struct sim_conn conns[SIM_HOSTS_MAX];
 };
 

@@ -72,6 +72,36 @@ static inline bool verb_reports(const struct sim_verb *verb)
     return verb->result && verb->request == verb->ep->request && sim_ep_alive(verb->ep);
 }
 
+/* ---- polls, with a chooser ---- */
+
+#define LOOKS_SAME 2 /* so many looks that found nothing new are a poll, and the next one comes after a while */
+
+static void note_look(const struct sim_verb *verb, uint64_t value)
+{
+    struct sim_looks *l = &verb->ep->looks;
+    l->found = mix64(l->found ^ mix64(verb->op.addr) ^ value);
+}
+
+static void note_look_bytes(const struct sim_verb *verb, const char *bytes, size_t count)
+{
+    uint64_t word;
+    for (size_t i = 0; i + sizeof word <= count; i += sizeof word) {
+        memcpy(&word, bytes + i, sizeof word);
+        note_look(verb, word);
+    }
+}
+
+/* The request is complete: whether it was a poll that found nothing new. */
+static bool only_looked(struct sim_ep *ep)
+{
+    struct sim_looks *l = &ep->looks;
+    l->same = !l->changed && l->found == l->before ? l->same + 1 : 0;
+    l->before = l->found;
+    l->found = 0;
+    l->changed = false;
+    return l->same >= LOOKS_SAME;
+}
+
 /* ---- completion ---- */
 
 /* When a packet sent at that time gets through, with retransmissions; UINT64_MAX if the connection is given up. */
@@ -104,8 +134,12 @@ static void verb_complete(struct sim_verb *verb, int error, uint64_t at_ns)
         if (error && !ep->request_error)
             ep->request_error = error;
         if (verb->last) {
+            struct sim *sim = ep->fabric->sim;
             ep->request_done = true;
-            sim_ticket_wake_at(ep->ticket, at_ns);
+            if (unlikely(sim->config.chooser) && only_looked(ep))
+                sim_ticket_poll_at(ep->ticket, at_ns + model_get(sim->model, MODEL_poll_ns));
+            else
+                sim_ticket_wake_at(ep->ticket, at_ns);
         }
     }
     verb_done(verb);
@@ -132,6 +166,10 @@ static void verb_answer(struct sim_verb *verb, int error)
 static void verb_copy(struct sim_verb *verb, uint16_t from, uint16_t to)
 {
     char *memory = sim_node_ptr(verb->node, verb->op.addr, verb->op.len);
+    if (unlikely(verb->ep->fabric->sim->config.chooser)) {
+        verb->ep->looks.changed |= verb->op.verb == FAB_WRITE && memcmp(memory + from, verb->data + from, (size_t)(to - from)) != 0;
+        note_look_bytes(verb, memory + from, (size_t)(to - from));
+    }
     if (verb->op.verb == FAB_WRITE) {
         verb->node->mixed = true;
         memcpy(memory + from, verb->data + from, (size_t)(to - from));
@@ -190,6 +228,8 @@ static bool verb_atomic(struct sim_verb *verb)
     if (unlikely(chosen))
         close_windows(verb);
     u128 old = word_load(verb);
+    if (unlikely(chosen))
+        note_look(verb, (uint64_t)old ^ mix64((uint64_t)(old >> 64)));
     verb->next = fab_verb_result(&verb->op, old);
     if (verb->op.width == 8)
         verb->next = (uint64_t)verb->next;
@@ -199,6 +239,7 @@ static bool verb_atomic(struct sim_verb *verb)
         sim_note_print(verb->ep->fabric->sim, "  found, leaves", verb->node->host->id, (uint64_t)old, (uint64_t)verb->next);
     if (verb->next == old)
         return false;
+    verb->ep->looks.changed |= chosen;
     if (verb->window_ns) {
         if (unlikely(chosen))
             open_window(verb);

@@ -320,6 +320,14 @@ void sim_ticket_wake_at(struct sim_ticket ticket, uint64_t at_ns)
         sim_at(ticket.task->sim, at_ns, task_fire, ticket.task, ticket.turn);
 }
 
+void sim_ticket_poll_at(struct sim_ticket ticket, uint64_t at_ns)
+{
+    if (ticket.task->sim->config.chooser)
+        wake_chosen(ticket, at_ns, true, false);
+    else
+        sim_ticket_wake_at(ticket, at_ns);
+}
+
 void sim_task_yield(struct sim_task *task)
 {
     if (!task->sim->config.chooser)

@@ -115,6 +115,7 @@ struct sim_task {
     uint64_t timer_ns;    /* when its timer event fires; 0: none queued */
     bool waiting;         /* in a sleep that sim_task_cancel may end */
     bool cancelled, deferred;
+    bool any_deadline; /* with a chooser: that of its wait may come at any time */
     struct sim_task *next, *prev;
 };
 
@@ -274,6 +275,8 @@ static inline struct sim_ticket sim_ticket_take(struct sim_task *task)
 }
 
 void sim_ticket_wake_at(struct sim_ticket ticket, uint64_t at_ns);
+/* The same as a timer to a chooser: the task has found nothing new, and looks again then. */
+void sim_ticket_poll_at(struct sim_ticket ticket, uint64_t at_ns);
 
 /* Blocks until a wake-up or the virtual deadline; cancellable. 0, -ETIMEDOUT or -ECANCELED. */
 int sim_task_wait(struct sim_task *task, uint64_t deadline_ns);

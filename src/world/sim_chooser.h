@@ -9,7 +9,8 @@
  *   lane     events of one lane keep their order: the steps of a task, the verbs of a connection, a store buffer, one leg of the
  *            packets' way. Everything else races: a verb or packet takes effect at any time after it was sent
  *   timer    an event that comes at its time and not by a cause: a deadline, a poll, a retransmission. It comes when nothing else
- *            can happen, or as if everything else were slow: then it is early
+ *            can happen, in the order of times; or as if everything else were slow: then it is early. A deadline that may be any
+ *            (sim_task.any_deadline) is never early
  *
  * Time does not go back: an event that comes behind a later one is late, as if its packet had been slow or its task had not run.
  *
@@ -54,6 +55,7 @@ struct sim_chooser {
     unsigned preemptions; /* that are left, */
     unsigned early;       /* of them by timers, */
     unsigned strikes;     /* and faults */
+    uint64_t spared;      /* threads, by bits, that are not preempted and not struck, and whose timers do not come early */
     uint64_t pause_ns;    /* of FAULT_PAUSE */
     bool fresh;           /* no schedule has come here yet */
     uint64_t beyond;      /* answers that were left out because of these bounds, where it was fresh */

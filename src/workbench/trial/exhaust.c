@@ -165,6 +165,7 @@ static void explore(struct search *s, const struct exhaust_params *p)
     uint64_t began = real_now();
     s->rc = EXHAUST_IMAGES && !p->anew ? explore_image(s, p, began) : explore_anew(s, p, began);
     s->result.ns = real_now() - began;
+    s->result.cpu_ns = world_clock(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 /* ---- in a process of its own ---- */
@@ -244,16 +245,24 @@ void exhaust_plan_make(const struct design *d, unsigned clients, unsigned ops, s
     assert(clients <= EXHAUST_CLIENTS_MAX && ops <= EXHAUST_OPS_MAX);
     memset(out, 0, sizeof *out);
     out->clients = clients;
+    for (unsigned i = 1; i < clients && d->features & DESIGN_RANGES; i += 2)
+        out->parts |= UINT32_C(1) << i;
     for (unsigned i = 0; i < clients; i++)
         for (unsigned k = 0; k < ops; k++)
             out->ops[i][k] = d->features & DESIGN_SHARED && (i + k) % 2 ? 'S' : 'X';
 }
 
+static bool skip(const char **text, size_t *len, char mark)
+{
+    bool here = *len && **text == mark;
+    *text += here;
+    *len -= here;
+    return here;
+}
+
 static int plan_client(const char *text, size_t len, struct exhaust_plan *out, const char **reason)
 {
-    bool resident = len && *text == '@';
-    text += resident;
-    len -= resident;
+    bool marked = skip(&text, &len, '!'), resident = skip(&text, &len, '@'), part = skip(&text, &len, '/');
     if (out->clients == EXHAUST_CLIENTS_MAX)
         *reason = "it has more than 8 clients";
     else if (!len || len > EXHAUST_OPS_MAX)
@@ -264,6 +273,8 @@ static int plan_client(const char *text, size_t len, struct exhaust_plan *out, c
         *reason = "clients on the node of the lock memory (@) come last";
     if (*reason)
         return -EINVAL;
+    out->spared |= (uint32_t)!marked << out->clients;
+    out->parts |= (uint32_t)part << out->clients;
     memcpy(out->ops[out->clients++], text, len);
     out->residents += resident;
     return 0;
@@ -277,9 +288,14 @@ int exhaust_plan_parse(const char *text, struct exhaust_plan *out, const char **
         size_t len = strcspn(text, ",");
         int rc = plan_client(text, len, out, reason);
         text += len;
-        if (rc || !*text)
+        if (rc)
             return rc;
+        if (!*text)
+            break;
     }
+    if (out->spared == (UINT32_C(1) << out->clients) - 1)
+        out->spared = 0; /* no client is marked: all are */
+    return 0;
 }
 
 void exhaust_plan_text(const struct exhaust_plan *plan, char *out, size_t room)
@@ -287,8 +303,9 @@ void exhaust_plan_text(const struct exhaust_plan *plan, char *out, size_t room)
     size_t len = 0;
     *out = 0;
     for (unsigned i = 0; i < plan->clients && len < room; i++)
-        len += (size_t)snprintf(out + len, room - len, "%s%s%s", i ? "," : "", i >= plan->clients - plan->residents ? "@" : "",
-                                plan->ops[i]);
+        len +=
+            (size_t)snprintf(out + len, room - len, "%s%s%s%s%s", i ? "," : "", plan->spared && !(plan->spared >> i & 1) ? "!" : "",
+                             i >= plan->clients - plan->residents ? "@" : "", plan->parts >> i & 1 ? "/" : "", plan->ops[i]);
 }
 
 int exhaust_answers_parse(const char *text, struct exhaust_answer *out, unsigned *count)
@@ -331,6 +348,8 @@ const char *exhaust_refuses(const struct exhaust_params *p)
         return "the design's waiters do not give up";
     if (p->plan.residents && (d->packet || !d->desc_size))
         return "only designs with queues in the clients' memory tell the node's own clients from others";
+    if (p->plan.parts && !(d->features & DESIGN_RANGES))
+        return "the design has no ranges, so a client cannot want a part (/)";
     if (d->packet && d->packet->divides)
         return "a design with several switches is no small world";
     return NULL;

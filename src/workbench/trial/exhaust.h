@@ -27,13 +27,17 @@ struct exhaust_plan {
     unsigned clients;
     char ops[EXHAUST_CLIENTS_MAX][EXHAUST_OPS_MAX + 1];
     unsigned residents; /* the last ones run on the node of the lock memory */
+    uint32_t parts;     /* clients, by bits, that want a part of the lock; the others want all of it */
+    uint32_t spared;    /* clients, by bits, that are not preempted, nor struck by faults */
 };
 
-/* "XS,SX,@x": clients with commas between, those behind @ on the node of the lock memory. 0, or -EINVAL with the reason. */
+/* "XS,SX,@x": clients with commas between. Before a client's operations may stand, in this order: ! for those that are preempted and
+ * struck, if not all are; @ for those on the node of the lock memory; / for those that want a part of the lock. 0, or -EINVAL with
+ * the reason. */
 int exhaust_plan_parse(const char *text, struct exhaust_plan *out, const char **reason);
 void exhaust_plan_text(const struct exhaust_plan *plan, char *out, size_t room);
 
-/* So many operations each, exclusive and shared by turns if the design has shared locks. */
+/* So many operations each, exclusive and shared by turns if the design has shared locks; of ranges every second client has a part. */
 void exhaust_plan_make(const struct design *d, unsigned clients, unsigned ops, struct exhaust_plan *out);
 
 /* An answer other than the first one: the question's place in the schedule, and the answer. */
@@ -60,7 +64,7 @@ struct exhaust_result {
     uint64_t cut;       /* of them, longer than a bound: their ends are not known */
     uint64_t beyond;    /* answers left out: they would have been one preemption, early timer or fault too many */
     uint64_t events, grants, strikes;
-    uint64_t ns;
+    uint64_t ns, cpu_ns;
     bool complete; /* none is left within the bounds */
     bool failed;
     char why[ORACLE_TEXT_LEN];

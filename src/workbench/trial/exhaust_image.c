@@ -2,9 +2,11 @@
 #include "workbench/trial/exhaust_image.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define ARENA_BYTES ((size_t)256 << 20) /* addresses, of which few are touched: a small world has less than a megabyte */
 
@@ -19,8 +21,45 @@ int exhaust_image_open(struct exhaust_image *image)
     return 0;
 }
 
+/* ---- pages that are written ---- */
+
+static struct exhaust_image *kept; /* the image whose pages are protected: a signal handler has no argument */
+
+/* The first write to a page of the image. Anything else is the program's own fault, which then strikes again and ends it. */
+static void on_write(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    uintptr_t offset = (uintptr_t)info->si_addr - (uintptr_t)kept->arena.base;
+    if (offset >= kept->bytes) {
+        signal(number, SIG_DFL);
+        return;
+    }
+    size_t page = offset / kept->page_bytes;
+    kept->written[kept->written_count++] = (uint32_t)page;
+    mprotect(kept->arena.base + page * kept->page_bytes, kept->page_bytes, PROT_READ | PROT_WRITE);
+}
+
+static int watch_writes(struct exhaust_image *image)
+{
+    struct sigaction action = {.sa_sigaction = on_write, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    size_t pages = image->bytes / image->page_bytes;
+    image->written = calloc(pages, sizeof *image->written);
+    if (!image->written)
+        return -ENOMEM;
+    kept = image;
+    sigemptyset(&action.sa_mask);
+    return sigaction(SIGSEGV, &action, NULL) || mprotect(image->arena.base, image->bytes, PROT_READ) ? -errno : 0;
+}
+
+/* ---- images ---- */
+
 void exhaust_image_close(struct exhaust_image *image)
 {
+    if (kept) {
+        signal(SIGSEGV, SIG_DFL);
+        kept = NULL;
+    }
+    free(image->written);
     for (unsigned i = 0; image->stacks && i < image->pool->count; i++)
         free(image->stacks[i].copy);
     free(image->stacks);
@@ -46,7 +85,8 @@ static int keep_stack(const struct fiber *f, struct exhaust_stack *out)
 int exhaust_image_keep(struct exhaust_image *image, struct fiber_pool *pool)
 {
     assert(!image->copy);
-    image->bytes = image->arena.used;
+    image->page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+    image->bytes = image->arena.used = round_up(image->arena.used, image->page_bytes);
     image->pool = pool;
     image->copy = malloc(image->bytes);
     image->fibers = malloc(pool->count * sizeof *image->fibers);
@@ -58,12 +98,15 @@ int exhaust_image_keep(struct exhaust_image *image, struct fiber_pool *pool)
     int rc = 0;
     for (unsigned i = 0; i < pool->count && !rc; i++)
         rc = keep_stack(&pool->fibers[i], &image->stacks[i]);
-    return rc;
+    return rc ? rc : watch_writes(image);
 }
 
 void exhaust_image_put_back(struct exhaust_image *image)
 {
-    memcpy(image->arena.base, image->copy, image->bytes); /* the pool's own fields lie there, too */
+    for (uint32_t i = 0; i < image->written_count; i++) { /* the pool's own fields lie there, too */
+        size_t at = image->written[i] * image->page_bytes;
+        memcpy(image->arena.base + at, image->copy + at, image->page_bytes);
+    }
     image->arena.used = image->bytes;
     for (unsigned i = 0; i < image->pool->count; i++) {
         struct fiber *f = &image->pool->fibers[i];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state of a simulated world, kept and put back: its arena and the stacks of its tasks. Everything is put back where it was, so
- * addresses stay what they were. The sanitizers keep books of stacks of their own, so their builds start each world anew. */
+ * addresses stay what they were. Only pages that were ever written are put back: the others are read-only until they are. The sanitizers keep books of stacks of their own, so their builds start each world anew. */
 #ifndef PAWL_WORKBENCH_TRIAL_EXHAUST_IMAGE_H
 #define PAWL_WORKBENCH_TRIAL_EXHAUST_IMAGE_H
 
@@ -21,6 +21,9 @@ struct exhaust_image {
     struct sim_arena arena;
     char *copy; /* of the arena, and how much of it */
     size_t bytes;
+    size_t page_bytes;
+    uint32_t *written; /* the pages of it that are not as in the copy, or may not be */
+    uint32_t written_count;
     struct fiber_pool *pool;
     struct fiber *fibers;         /* copies, */
     struct exhaust_stack *stacks; /* and what is on their stacks */

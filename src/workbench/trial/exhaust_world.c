@@ -4,16 +4,18 @@
 #include <errno.h>
 #include <string.h>
 
-#define LEASE_NS (10 * NS_PER_MS)
+#define LEASE_NS (4 * NS_PER_MS)
 #define LEASE_NONE_NS (3600 * NS_PER_S) /* for designs that cannot recover */
 #define POLL_NS (LEASE_NS / 8)          /* a poll changes nothing: few of them fit into a lease */
-#define RETRY_NS (200 * NS_PER_US)      /* racks: until a packet is sent again */
-#define PATIENCE_NS (2 * NS_PER_MS)     /* of operations with a deadline */
+#define RETRY_NS (LEASE_NS / 40)        /* racks: until a packet is sent again */
+#define PATIENCE_NS (LEASE_NS / 40)     /* of operations with a deadline: before any other timer of a waiter */
 #define PAUSE_LEASES 3                  /* of a client that stops: longer than a lease, by any clock */
 #define TIME_LEASES 100                 /* by then every client has got on (I9) */
 #define AUDIT_LEASES 8                  /* by then the lock of a client that died can be had */
 #define EVENTS_MAX 20000                /* of a schedule: a longer one is cut */
-#define UNITS 64                        /* of a lock with ranges */
+#define UNITS 256                       /* of a lock with ranges: several leaves of a tree */
+#define PART_START 60                   /* a part of it, across the border of two leaves, */
+#define PART_UNITS 8                    /* and how long it is */
 
 static struct exhaust_world *world_of(const struct actor *a)
 {
@@ -63,11 +65,12 @@ static void note_end(struct exhaust_world *w, unsigned client)
 
 /* ---- operations ---- */
 
-/* Ranges of neighbours overlap, and none is another's: they are of different lengths and take different nodes of a tree. */
-static void range_of(unsigned client, uint64_t *start, uint64_t *end)
+/* All ranges overlap. Parts are of different units. */
+static void range_of(const struct exhaust_plan *plan, unsigned client, uint64_t *start, uint64_t *end)
 {
-    *start = 2 * (uint64_t)client;
-    *end = *start + 3 + 4 * (client % 2);
+    bool part = plan->parts >> client & 1;
+    *start = part ? PART_START + client : 0;
+    *end = part ? *start + PART_UNITS : UNITS;
 }
 
 static int lock_once(struct actor *a, char letter, struct hold *h)
@@ -76,10 +79,12 @@ static int lock_once(struct actor *a, char letter, struct hold *h)
     bool shared = letter == 'S' || letter == 's', impatient = letter >= 'a';
     enum pawl_mode mode = shared ? PAWL_SHARED : PAWL_EXCLUSIVE;
     uint64_t deadline = impatient ? world_now(&a->process->host->world) + PATIENCE_NS : DEADLINE_NEVER, start, end;
-    if (!c->units)
-        return a->ops->lock(a, pawl_id(0), mode, deadline, h);
-    range_of(a->client, &start, &end);
-    return a->ops->lock_range(a, pawl_id(0), start, end, mode, deadline, h);
+    range_of(&world_of(a)->params->plan, a->client, &start, &end);
+    a->task->any_deadline = impatient;
+    int rc = c->units ? a->ops->lock_range(a, pawl_id(0), start, end, mode, deadline, h)
+                      : a->ops->lock(a, pawl_id(0), mode, deadline, h);
+    a->task->any_deadline = false;
+    return rc;
 }
 
 static int one_operation(struct actor *a, char letter)
@@ -329,5 +334,10 @@ enum exhaust_end exhaust_world_run(struct exhaust_world *w)
     w->chooser.preemptions = w->params->preemptions;
     w->chooser.early = w->params->early;
     w->chooser.strikes = w->params->strikes;
+    for (unsigned i = 0; i < w->params->plan.clients; i++) {
+        const struct campaign *c = &w->campaign;
+        const struct sim_process *process = c->design->packet ? c->rack.clients[i].process : c->cluster.clients[i].process;
+        w->chooser.spared |= (w->params->plan.spared >> i & UINT64_C(1)) << (process->id + 1);
+    }
     return judge(w, sim_run(w->campaign.sim, UINT64_MAX));
 }
