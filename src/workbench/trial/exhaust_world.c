@@ -65,11 +65,11 @@ static void note_end(struct exhaust_world *w, unsigned client)
 
 /* ---- operations ---- */
 
-/* All ranges overlap. Parts are of different units. */
+/* All ranges overlap, and parts of neighbours by one unit. */
 static void range_of(const struct exhaust_plan *plan, unsigned client, uint64_t *start, uint64_t *end)
 {
     bool part = plan->parts >> client & 1;
-    *start = part ? PART_START + client : 0;
+    *start = part ? PART_START + (PART_UNITS - 1) * (uint64_t)client : 0;
     *end = part ? *start + PART_UNITS : UNITS;
 }
 
@@ -124,7 +124,7 @@ static bool work(struct actor *a, struct exhaust_world *w)
 
 /* ---- the auditor ---- */
 
-static void audit_lock(struct actor *a, struct exhaust_world *w)
+static int audit_lock(struct actor *a, struct exhaust_world *w)
 {
     struct oracle *o = &w->campaign.oracle;
     uint64_t deadline = world_now(&a->process->host->world) + AUDIT_LEASES * LEASE_NS;
@@ -140,25 +140,36 @@ static void audit_lock(struct actor *a, struct exhaust_world *w)
     if (!rc) {
         campaign_granted(a, 0, &h);
         rc = campaign_give_back(a, 0, &h);
-    } else {
+    } else if (rc != -PAWL_ELOST) {
         oracle_violation(o, "I11: the lock cannot be had when all have released it: %s", pawl_strerror(rc));
     }
+    return rc;
 }
 
 /* Of packet designs it has the lock once before the others start, so that leases and terms are settled. */
-static bool audit(struct actor *a, struct exhaust_world *w)
+static bool await_end(struct actor *a, struct exhaust_world *w)
 {
     struct hold h;
-    if (w->campaign.design->packet) {
-        int rc = a->ops->lock(a, pawl_id(0), PAWL_EXCLUSIVE, DEADLINE_NEVER, &h);
-        if (rc || a->ops->unlock(a, &h))
-            return false;
-    }
+    if (w->campaign.design->packet &&
+        (a->ops->lock(a, pawl_id(0), PAWL_EXCLUSIVE, DEADLINE_NEVER, &h) || a->ops->unlock(a, &h)))
+        return false;
     await_start(a, w);
     if (w->chooser.open)
         block_at(a, w);
-    audit_lock(a, w);
-    if (w->deaths && a->ops->tidy(a) == -EBUSY)
+    return true;
+}
+
+/* Its session may be lost, too, if a long time has passed at once: then it starts again. */
+static bool audit(struct actor *a, struct exhaust_world *w)
+{
+    if (!w->started && !await_end(a, w))
+        return false;
+    if (audit_lock(a, w) == -PAWL_ELOST)
+        return false;
+    int left = w->deaths ? a->ops->tidy(a) : 0;
+    if (left == -PAWL_ELOST)
+        return false;
+    if (left)
         oracle_violation(&w->campaign.oracle, "I11: something of ended sessions is left");
     w->audited = true;
     sim_stop(w->campaign.sim);
@@ -276,7 +287,11 @@ static int make_rack(struct exhaust_world *w, const struct model *model, FILE *t
         .user = &w->campaign,
     };
     w->campaign.sim = &w->campaign.rack.sim;
-    return rack_init(&w->campaign.rack, &params);
+    int rc = rack_init(&w->campaign.rack, &params);
+    uint64_t ranks = p->design->packet->ranks, options = w->campaign.rack.config.options;
+    for (unsigned i = 1; !rc && ranks && (options & ranks) == ranks && i < p->plan.clients; i++)
+        w->campaign.rack.clients[i].priority = PACKET_PRIORITIES - 1; /* all but the first have the lowest */
+    return rc;
 }
 
 static enum exhaust_end judge(struct exhaust_world *w, enum sim_end how)
