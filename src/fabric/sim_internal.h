@@ -72,6 +72,7 @@ struct sim_ep {
     struct sim_store stores[STORES_MAX];
     unsigned store_head, store_count;
     uint64_t store_sequence, store_drain_ns;
+    uint64_t store_drained; /* sequence number of the last one */
     struct sim_looks looks;
     struct sim_conn conns[SIM_HOSTS_MAX];
 };

@@ -120,9 +120,15 @@ void sim_at_lane(struct sim *sim, uint64_t at_ns, const void *lane, sim_event_fn
         sim_at(sim, at_ns, fn, arg, tag);
 }
 
-void sim_at_apart(struct sim *sim, uint64_t at_ns, const void *lane, sim_event_fn fn, void *arg, uint64_t tag)
+void sim_at_drain(struct sim *sim, uint64_t at_ns, const uint64_t *drained, sim_event_fn fn, void *arg, uint64_t tag)
 {
-    const struct sim_pending p = {.fn = fn, .arg = arg, .tag = tag, .lane = (uint64_t)(uintptr_t)lane, .thread = SIM_THREAD_APART};
+    const struct sim_pending p = {.fn = fn,
+                                  .arg = arg,
+                                  .tag = tag,
+                                  .lane = (uint64_t)(uintptr_t)drained,
+                                  .last = drained,
+                                  .stale_above = tag - 1,
+                                  .thread = SIM_THREAD_APART};
     if (unlikely(sim->config.chooser))
         push_pending(sim, at_ns, p);
     else
@@ -307,8 +313,14 @@ static void wake_chosen(struct sim_ticket ticket, uint64_t at_ns, bool timer, bo
 {
     if (ticket.task->turn != ticket.turn)
         return;
-    const struct sim_pending wake = {
-        .fn = task_fire, .arg = ticket.task, .tag = ticket.turn, .task = ticket.task, .timer = timer, .yields = yields};
+    const struct sim_pending wake = {.fn = task_fire,
+                                     .arg = ticket.task,
+                                     .tag = ticket.turn,
+                                     .task = ticket.task,
+                                     .last = &ticket.task->turn,
+                                     .stale_above = ticket.turn,
+                                     .timer = timer,
+                                     .yields = yields};
     push_pending(ticket.task->sim, at_ns, wake);
 }
 

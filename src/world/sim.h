@@ -184,10 +184,13 @@ void sim_at(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, uint64_
 void sim_at_background(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, uint64_t tag);
 
 /* The same of an event whose place among others a chooser decides (world/sim_chooser.h); without a chooser they are sim_at.
- * In a lane of its own, named by an address, of the running thread or apart from it; as a timer, of which one per function and
- * argument counts, the last one; or as what follows at once from an event, so that no other comes between. */
+ * In a lane of its own, named by an address; as a timer, of which one per function and argument counts, the last one; or as what
+ * follows at once from an event, so that no other comes between. */
 void sim_at_lane(struct sim *sim, uint64_t at_ns, const void *lane, sim_event_fn fn, void *arg, uint64_t tag);
-void sim_at_apart(struct sim *sim, uint64_t at_ns, const void *lane, sim_event_fn fn, void *arg, uint64_t tag);
+
+/* Of a store buffer, behind all else of its thread. `drained`: the number of the last store that has left it; the tag is the
+ * event's. */
+void sim_at_drain(struct sim *sim, uint64_t at_ns, const uint64_t *drained, sim_event_fn fn, void *arg, uint64_t tag);
 void sim_at_timer(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, uint64_t tag);
 void sim_at_once(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, uint64_t tag);
 

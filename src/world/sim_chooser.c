@@ -24,7 +24,7 @@ void sim_chooser_push(struct sim *sim, const struct sim_pending *p)
 
 static bool is_stale(const struct sim_pending *p)
 {
-    return p->task && p->task->turn != p->tag;
+    return p->last && *p->last > p->stale_above;
 }
 
 static void drop_stale(struct sim_chooser *c)

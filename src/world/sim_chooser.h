@@ -37,7 +37,9 @@ struct sim_pending {
     void *arg;
     uint64_t tag;
     struct sim_task *task; /* that it wakes; null: none. The tag is then the turn for which it is meant */
-    uint64_t lane;         /* compared for equality only: addresses of what keeps the order */
+    const uint64_t *last;  /* if this number is above `stale_above`, the event has become pointless; null: it never does */
+    uint64_t stale_above;
+    uint64_t lane; /* compared for equality only: addresses of what keeps the order */
     uint32_t thread;
     bool timer;
     bool yields;  /* its task has given way */

@@ -346,8 +346,8 @@ const char *exhaust_refuses(const struct exhaust_params *p)
         return "the design has no shared locks";
     if (impatient && !(d->features & DESIGN_TIMEOUT))
         return "the design's waiters do not give up";
-    if (p->plan.residents && (d->packet || !d->desc_size))
-        return "only designs with queues in the clients' memory tell the node's own clients from others";
+    if (p->plan.residents && d->packet)
+        return "there is no node of the lock memory that clients (@) could run on";
     if (p->plan.parts && !(d->features & DESIGN_RANGES))
         return "the design has no ranges, so a client cannot want a part (/)";
     if (d->packet && d->packet->divides)

@@ -31,13 +31,14 @@ struct exhaust_plan {
     uint32_t spared;    /* clients, by bits, that are not preempted, nor struck by faults */
 };
 
-/* "XS,SX,@x": clients with commas between. Before a client's operations may stand, in this order: ! for those that are preempted and
- * struck, if not all are; @ for those on the node of the lock memory; / for those that want a part of the lock. 0, or -EINVAL with
- * the reason. */
+/* "XS,SX,@x": clients with commas between. Before a client's operations may stand, in this order: ! for those that are preempted
+ * and struck, if not all are; @ for those on the node of the lock memory; / for those that want a part of the lock. 0, or -EINVAL
+ * with the reason. */
 int exhaust_plan_parse(const char *text, struct exhaust_plan *out, const char **reason);
 void exhaust_plan_text(const struct exhaust_plan *plan, char *out, size_t room);
 
-/* So many operations each, exclusive and shared by turns if the design has shared locks; of ranges every second client has a part. */
+/* So many operations each, exclusive and shared by turns if the design has shared locks; of ranges every second client has a part.
+ */
 void exhaust_plan_make(const struct design *d, unsigned clients, unsigned ops, struct exhaust_plan *out);
 
 /* An answer other than the first one: the question's place in the schedule, and the answer. */

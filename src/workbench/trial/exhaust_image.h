@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state of a simulated world, kept and put back: its arena and the stacks of its tasks. Everything is put back where it was, so
- * addresses stay what they were. Only pages that were ever written are put back: the others are read-only until they are. The sanitizers keep books of stacks of their own, so their builds start each world anew. */
+ * addresses stay what they were. Only pages that were ever written are put back: the others are read-only until they are. The
+ * sanitizers keep books of stacks of their own, so their builds start each world anew. */
 #ifndef PAWL_WORKBENCH_TRIAL_EXHAUST_IMAGE_H
 #define PAWL_WORKBENCH_TRIAL_EXHAUST_IMAGE_H
 

@@ -150,8 +150,7 @@ static int audit_lock(struct actor *a, struct exhaust_world *w)
 static bool await_end(struct actor *a, struct exhaust_world *w)
 {
     struct hold h;
-    if (w->campaign.design->packet &&
-        (a->ops->lock(a, pawl_id(0), PAWL_EXCLUSIVE, DEADLINE_NEVER, &h) || a->ops->unlock(a, &h)))
+    if (w->campaign.design->packet && (a->ops->lock(a, pawl_id(0), PAWL_EXCLUSIVE, DEADLINE_NEVER, &h) || a->ops->unlock(a, &h)))
         return false;
     await_start(a, w);
     if (w->chooser.open)
@@ -328,8 +327,11 @@ int exhaust_world_make(const struct exhaust_params *p, FILE *trace, struct exhau
         sim_give_back(w);
         return rc;
     }
+    w->untouched[0] = c->sim->random;
+    w->untouched[1] = c->sim->faults.random;
     sim_run(c->sim, UINT64_MAX);
-    assert(w->started); /* without a fault all sessions are opened */
+    assert(w->started);    /* without a fault all sessions are opened */
+    w->chooser.thread = 0; /* none runs: all may go first, without cost */
     *out = w;
     return 0;
 }
@@ -354,5 +356,9 @@ enum exhaust_end exhaust_world_run(struct exhaust_world *w)
         const struct sim_process *process = c->design->packet ? c->rack.clients[i].process : c->cluster.clients[i].process;
         w->chooser.spared |= (w->params->plan.spared >> i & UINT64_C(1)) << (process->id + 1);
     }
-    return judge(w, sim_run(w->campaign.sim, UINT64_MAX));
+    enum exhaust_end end = judge(w, sim_run(w->campaign.sim, UINT64_MAX));
+    const struct sim *sim = w->campaign.sim;
+    assert(!memcmp(&sim->random, &w->untouched[0], sizeof sim->random)); /* no random number was drawn */
+    assert(!memcmp(&sim->faults.random, &w->untouched[1], sizeof sim->faults.random));
+    return end;
 }

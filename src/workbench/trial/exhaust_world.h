@@ -17,6 +17,7 @@ struct exhaust_world {
     uint64_t deaths;
     bool started, audited;
     struct sim_ticket waiting[EXHAUST_CLIENTS_MAX + 1]; /* at the start; the auditor for the end */
+    struct rng untouched[2];                            /* the generators, from which nothing is drawn */
 };
 
 /* A world with its clients at the start, before the first choice. With a trace it is of the whole run. 0 or -errno. */
