@@ -281,7 +281,7 @@ static void verb_effect(void *arg, uint64_t tag)
                 word_store(verb, verb->next);
         } else if (verb_atomic(verb)) {
             verb->second_half = true;
-            sim_at_lane(sim, sim->now_ns + verb->window_ns, verb_lane(verb), verb_effect, verb, 0);
+            sim_at_lane_front(sim, sim->now_ns + verb->window_ns, verb_lane(verb), verb_effect, verb, 0);
             return;
         }
     } else if (verb->torn) {
@@ -289,7 +289,7 @@ static void verb_effect(void *arg, uint64_t tag)
         verb_copy(verb, lower ? 0 : verb->torn, lower ? verb->torn : verb->op.len);
         if (!verb->second_half) {
             verb->second_half = true;
-            sim_at_lane(sim, sim->now_ns + model_get(sim->model, MODEL_tear_ns), verb_lane(verb), verb_effect, verb, 0);
+            sim_at_lane_front(sim, sim->now_ns + model_get(sim->model, MODEL_tear_ns), verb_lane(verb), verb_effect, verb, 0);
             return;
         }
     } else {

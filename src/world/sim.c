@@ -120,6 +120,15 @@ void sim_at_lane(struct sim *sim, uint64_t at_ns, const void *lane, sim_event_fn
         sim_at(sim, at_ns, fn, arg, tag);
 }
 
+void sim_at_lane_front(struct sim *sim, uint64_t at_ns, const void *lane, sim_event_fn fn, void *arg, uint64_t tag)
+{
+    const struct sim_pending p = {.fn = fn, .arg = arg, .tag = tag, .lane = (uint64_t)(uintptr_t)lane, .front = true};
+    if (unlikely(sim->config.chooser))
+        push_pending(sim, at_ns, p);
+    else
+        sim_at(sim, at_ns, fn, arg, tag);
+}
+
 void sim_at_drain(struct sim *sim, uint64_t at_ns, const uint64_t *drained, sim_event_fn fn, void *arg, uint64_t tag)
 {
     const struct sim_pending p = {.fn = fn,

@@ -188,6 +188,9 @@ void sim_at_background(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *a
  * follows at once from an event, so that no other comes between. */
 void sim_at_lane(struct sim *sim, uint64_t at_ns, const void *lane, sim_event_fn fn, void *arg, uint64_t tag);
 
+/* In the lane before all that is in it: the second half of what has begun. */
+void sim_at_lane_front(struct sim *sim, uint64_t at_ns, const void *lane, sim_event_fn fn, void *arg, uint64_t tag);
+
 /* Of a store buffer, behind all else of its thread. `drained`: the number of the last store that has left it; the tag is the
  * event's. */
 void sim_at_drain(struct sim *sim, uint64_t at_ns, const uint64_t *drained, sim_event_fn fn, void *arg, uint64_t tag);

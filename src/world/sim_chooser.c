@@ -60,7 +60,8 @@ static bool is_head(const struct sim_chooser *c, unsigned at)
 {
     const struct sim_pending *p = &c->pending[at];
     for (unsigned i = 0; i < c->count; i++)
-        if (i != at && !c->pending[i].timer && c->pending[i].lane == p->lane && comes_before(&c->pending[i], p))
+        if (i != at && !c->pending[i].timer && c->pending[i].lane == p->lane &&
+            (c->pending[i].front || (!p->front && comes_before(&c->pending[i], p))))
             return false;
     return true;
 }
@@ -195,9 +196,13 @@ static unsigned choose_next(struct sim_chooser *c, const struct ways *w)
 static unsigned find_first(const struct sim_chooser *c, bool at_once)
 {
     unsigned first = SIM_PENDING_MAX;
-    for (unsigned i = 0; i < c->count; i++)
-        if ((!at_once || c->pending[i].at_once) && (first == SIM_PENDING_MAX || comes_before(&c->pending[i], &c->pending[first])))
+    for (unsigned i = 0; i < c->count; i++) {
+        const struct sim_pending *p = &c->pending[i];
+        if (at_once ? !p->at_once : c->no_timers && p->timer)
+            continue;
+        if (first == SIM_PENDING_MAX || comes_before(p, &c->pending[first]))
             first = i;
+    }
     return first;
 }
 
@@ -209,6 +214,8 @@ bool sim_chooser_pop(struct sim *sim, struct sim_pending *out)
     if (!c->count)
         return false;
     unsigned which = find_first(c, c->open);
+    if (which == SIM_PENDING_MAX && !c->open)
+        return false;
     if (which == SIM_PENDING_MAX) {
         find_ways(c, &w);
         which = choose_next(c, &w);

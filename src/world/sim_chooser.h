@@ -44,6 +44,7 @@ struct sim_pending {
     bool timer;
     bool yields;  /* its task has given way */
     bool at_once; /* nothing comes before it */
+    bool front;   /* nothing of its lane comes before it */
 };
 
 #define SIM_PENDING_MAX 512u /* events of a small world; more would be another kind of world */
@@ -59,6 +60,7 @@ struct sim_chooser {
     unsigned strikes;     /* and faults */
     uint64_t spared;      /* threads, by bits, that are not preempted and not struck, and whose timers do not come early */
     uint64_t pause_ns;    /* of FAULT_PAUSE */
+    bool no_timers;       /* not open: the run ends when nothing but timers is left */
     bool fresh;           /* no schedule has come here yet */
     uint64_t beyond;      /* answers that were left out because of these bounds, where it was fresh */
     bool crowded;         /* more than SIM_PENDING_MAX events: some were dropped, and the run has no result */

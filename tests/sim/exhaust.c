@@ -13,12 +13,6 @@
 #define UNKNOWN FAULT_BIT(FAULT_UNKNOWN)
 #define PACKETS (FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DUPLICATE) | FAULT_BIT(FAULT_REORDER))
 
-#ifdef PAWL_CHECKED
-#define SCHEDULES_MAX 150 /* the sanitizers' builds start each world anew, which takes long */
-#else
-#define SCHEDULES_MAX UINT64_MAX
-#endif
-
 static struct exhaust_result result;
 
 static const struct design *design_of(const char *name)
@@ -31,12 +25,8 @@ static const struct design *design_of(const char *name)
 
 static struct exhaust_params params_of(const char *design, const char *plan, unsigned preemptions, unsigned early, uint32_t faults)
 {
-    struct exhaust_params p = {.design = design_of(design),
-                               .preemptions = preemptions,
-                               .early = early,
-                               .faults = faults,
-                               .strikes = faults ? 1 : 0,
-                               .schedules_max = SCHEDULES_MAX};
+    struct exhaust_params p = {
+        .design = design_of(design), .preemptions = preemptions, .early = early, .faults = faults, .strikes = faults ? 1 : 0};
     const char *reason;
     if (exhaust_plan_parse(plan, &p.plan, &reason))
         CHECK_FAIL("%s: %s", plan, reason);
@@ -74,8 +64,7 @@ static void test_sound(void)
         fflush(stdout);
         if (result.failed)
             CHECK_FAIL("%s", result.why);
-        CHECK(result.complete || result.schedules == SCHEDULES_MAX);
-        CHECK(result.cut == 0 && result.schedules > 1 && result.grants >= result.schedules);
+        CHECK(result.complete && result.cut == 0 && result.schedules > 1 && result.grants >= result.schedules);
         CHECK(!sound[i].faults == !result.strikes);
     }
 }
@@ -98,7 +87,7 @@ static const struct {
     {"busted-ranges-early-token", "XX,/XX", 1, 0, 0, {"I2:"}},
     {"busted-ranges-off-by-one", "/X,/X", 0, 0, 0, {"I1:", "I2:"}},
     {"busted-shiftlock-late", "XS,SX", 1, 0, 0, {"I1:", "I2:"}},
-    {"busted-citron-blind-reader", "/S,/X", 1, 0, 0, {"I1:", "I2:"}},
+    {"busted-citron-blind-reader", "/S,/X", 2, 0, 0, {"I1:", "I2:"}},
     {"busted-fisslock-inca", "XS,SX", 1, 0, 0, {"I1:", "I2:"}},
     {"busted-fisslock-nonce", "xS,SX", 1, 1, PACKETS, {"I1:", "I2:"}},
     {"busted-netlock-blind", "xS,SX", 1, 1, PACKETS, {"I1:", "I2:", "I9:"}},
@@ -124,8 +113,6 @@ static void test_wrong(void)
         CHECK_EQ(exhaust_run(&p, &result), 0);
         printf("%s %s: schedule %" PRIu64 ": %s\n", wrong[i].design, wrong[i].plan, result.schedules, result.why);
         fflush(stdout);
-        if (!result.failed && !result.complete)
-            continue; /* further away than this build goes */
         CHECK(result.failed && breaks(i, result.why));
         CHECK_EQ(exhaust_replay(&p, result.answers, result.answer_count, NULL, &again), 0);
         CHECK(again.failed && !strcmp(again.why, result.why));
@@ -157,7 +144,6 @@ static void test_bounds(void)
     uint64_t last = 0;
     for (unsigned preemptions = 0; preemptions < 3; preemptions++) {
         struct exhaust_params p = params_of("word", "X,X", preemptions, 0, 0);
-        p.schedules_max = 0;
         CHECK_EQ(exhaust_run(&p, &result), 0);
         CHECK(result.complete && !result.failed && result.schedules > last && result.beyond > 0);
         last = result.schedules;

@@ -81,8 +81,6 @@ static const struct variant {
     {"busted-netlock-table", &design_netlock_switches, PARTS_MISTAKE_TABLE, FAULTS_ALL, 0,
      "hosts do not agree which lock belongs to which switch"},
     {"busted-netlock-silent", &design_netlock, NETLOCK_MISTAKE_SILENT_EMPTY, UNORDERED, 0, "NOTIFY is not retransmitted"},
-    {"busted-netlock-recall", &design_netlock, NETLOCK_MISTAKE_RECALL, FAULTS_ALL, FIXED | NETLOCK_PRIORITY | NETLOCK_FEW,
-     "NOTIFY and LAST without end"},
     {FISSLOCK("keep", KEEP, FISSLOCK_KEEP | FISSLOCK_PLACED, "agents that stay outlast the lease of their host")},
     {FISSION("term", TERM, "duplicates and stragglers end tenures")},
     {FISSION("inca", INCA, "no incarnation check (Fig. 10)")},

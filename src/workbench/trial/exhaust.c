@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -197,7 +198,9 @@ int exhaust_run(const struct exhaust_params *p, struct exhaust_result *out)
         return -ENOMEM;
     }
     if (!pid) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         signal(SIGINT, SIG_IGN); /* the parent stops it */
+        signal(SIGTERM, SIG_DFL);
         explore(s, p);
         _exit(0);
     }
