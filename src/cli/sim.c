@@ -22,27 +22,53 @@ static struct {
     struct arg_range seeds;
     uint64_t campaign, nodes;
     struct swarm_limits limits;
-    bool list, models, trace, json;
-} opts = {.design = "word", .faults = "all", .seeds = {0, 100}, .campaign = CAMPAIGN_FIXED};
+    struct sim_small small;
+    bool list, models, trace, json, exhaust;
+} opts = {.design = "word",
+          .faults = "all",
+          .seeds = {0, 100},
+          .campaign = CAMPAIGN_FIXED,
+          .small = {.clients = 2, .ops = 2, .preemptions = 2, .early = 1, .strikes = 1}};
+
+/* Options that belong to campaigns, to the exhaustive search, or to both with another default. */
+static struct {
+    bool campaign, small, faults, clients;
+} given;
 
 static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D[,D...]", "designs to try; default word", &opts.design, NULL},
-    {"seeds", 0, ARG_RANGE, "A:B", "a run for each seed from A to B-1; default 0:100", &opts.seeds, NULL},
-    {"faults", 0, ARG_STRING, "LIST", "all, none, or names with commas between; default all", &opts.faults, NULL},
+    {"seeds", 0, ARG_RANGE, "A:B", "a run for each seed from A to B-1; default 0:100", &opts.seeds, &given.campaign},
+    {"faults", 0, ARG_STRING, "LIST", "all, none, or names with commas between; default all (--exhaust: none)", &opts.faults,
+     &given.faults},
     {"model", 0, ARG_STRING, "NAME", "model of the simulated cluster; default 'default', in campaign 2 one of them by seed",
-     &opts.model, NULL},
-    {"caps", 0, ARG_STRING, "LIST", "capabilities of the fabric: all, none, or names; default as the seed draws", &opts.caps, NULL},
+     &opts.model, &given.campaign},
+    {"caps", 0, ARG_STRING, "LIST", "capabilities of the fabric: all, none, or names; default as the seed draws", &opts.caps,
+     &given.campaign},
     SETTINGS_TUNE_OPTION(&opts.tune),
     {"campaign", 0, ARG_U64, "N", "1: one mix of operations for all seeds (default); 2: every seed draws its own", &opts.campaign,
-     NULL},
-    {"nodes", 0, ARG_U64, "N", "one-sided designs: locks lie on so many nodes; default as the seed draws", &opts.nodes, NULL},
-    {"clients", 0, ARG_U64, "N", "at most so many clients; default as the seed draws", &opts.limits.clients, NULL},
-    {"hosts", 0, ARG_U64, "N", "at most so many hosts of clients", &opts.limits.hosts, NULL},
-    {"tasks", 0, ARG_U64, "N", "at most so many tasks of each client", &opts.limits.tasks, NULL},
-    {"locks", 0, ARG_U64, "N", "at most so many locks", &opts.limits.locks, NULL},
-    {"safety", 0, ARG_DURATION, "TIME", "faults stop after this virtual time at the latest", &opts.limits.safety_ns, NULL},
+     &given.campaign},
+    {"nodes", 0, ARG_U64, "N", "one-sided designs: locks lie on so many nodes; default as the seed draws", &opts.nodes,
+     &given.campaign},
+    {"clients", 0, ARG_U64, "N", "at most so many clients; default as the seed draws (--exhaust: so many; default 2)",
+     &opts.limits.clients, &given.clients},
+    {"hosts", 0, ARG_U64, "N", "at most so many hosts of clients", &opts.limits.hosts, &given.campaign},
+    {"tasks", 0, ARG_U64, "N", "at most so many tasks of each client", &opts.limits.tasks, &given.campaign},
+    {"locks", 0, ARG_U64, "N", "at most so many locks", &opts.limits.locks, &given.campaign},
+    {"safety", 0, ARG_DURATION, "TIME", "faults stop after this virtual time at the latest", &opts.limits.safety_ns,
+     &given.campaign},
     {"on", 0, ARG_STRING, "WHAT", "one-sided designs: 'fabric', with NICs (default), or 'node', a memory node over datagrams",
-     &opts.on, NULL},
+     &opts.on, &given.campaign},
+    {"exhaust", 0, ARG_FLAG, NULL, "instead of seeds: every schedule of a small world with one lock", &opts.exhaust, NULL},
+    {"ops", 0, ARG_U64, "N", "--exhaust: operations of each client; default 2", &opts.small.ops, &given.small},
+    {"plan", 0, ARG_STRING, "OPS,...", "--exhaust: operations of each client: X exclusive, S shared; x, s with a deadline",
+     &opts.small.plan, &given.small},
+    {"preemptions", 0, ARG_U64, "N", "--exhaust: at most so many in a schedule; default 2", &opts.small.preemptions, &given.small},
+    {"early", 0, ARG_U64, "N", "--exhaust: of them at most so many timers that come early; default 1", &opts.small.early,
+     &given.small},
+    {"crash", 0, ARG_FLAG, NULL, "--exhaust: clients crash (--faults crash-client)", &opts.small.crash, &given.small},
+    {"strikes", 0, ARG_U64, "N", "--exhaust: at most so many faults in a schedule; default 1", &opts.small.strikes, &given.small},
+    {"minutes", 0, ARG_U64, "N", "--exhaust: stop after so long; default when all is seen", &opts.small.minutes, &given.small},
+    {"choices", 0, ARG_STRING, "LIST", "--exhaust: this schedule only, as a failure prints it", &opts.small.choices, &given.small},
     {"list", 0, ARG_FLAG, NULL, "list all designs, with their features and the faults that they tolerate", &opts.list, NULL},
     {"models", 0, ARG_FLAG, NULL, "print the models, each number with its source", &opts.models, NULL},
     {"trace", 0, ARG_FLAG, NULL, "print every event; for one seed", &opts.trace, NULL},
@@ -55,13 +81,17 @@ static const struct args usage = {
              "                [--caps all|none|LIST] [--nodes N] [--tune KNOB=N[,...]] [--campaign 1|2] [--clients N]\n"
              "                [--hosts N] [--tasks N] [--locks N] [--safety TIME] [--on fabric|node]\n"
              "                [--trace] [--json]\n"
+             "       pawl sim --exhaust [--design D] [--clients N] [--ops N] [--plan OPS,...] [--preemptions N] [--early N]\n"
+             "                [--crash] [--faults LIST] [--strikes N] [--minutes N] [--choices LIST] [--trace] [--json]\n"
              "       pawl sim --list [--json]\n"
              "       pawl sim --models [--json]",
     .about =
         "Runs designs in simulated clusters, one for each seed. Packets are lost, connections break, clocks drift, hosts pause "
         "and\n"
         "crash, while an oracle checks every grant. Then all faults end, and every client must make progress.\n"
-        "Faults that a design does not tolerate are left out, and for designs that are wrong on purpose those that would hide it.",
+        "Faults that a design does not tolerate are left out, and for designs that are wrong on purpose those that would hide it.\n"
+        "--exhaust explores a small world instead: all orders of verbs, local steps, packets and timers within the bounds, and a\n"
+        "fault at every point. It draws no random number, and says whether a schedule is left (docs/exhaustive.md).",
     .after =
         "Faults: loss, duplicate, reorder, delay, partition, pause, crash-client, crash-server, crash-switch, unknown, drift.\n"
         "Capabilities, for one-sided designs: atomic128, masked-swap, masked-cas, masked-faa, cpu-atomic64, cpu-atomic128,\n"
@@ -244,6 +274,29 @@ static int choose_all(const struct design *chosen[DESIGNS_MAX], unsigned *count)
     return args_complain(&usage, "--design names more than %d designs", DESIGNS_MAX);
 }
 
+/* Every schedule of a small world. */
+static int exhaust(void)
+{
+    const struct design *d;
+    struct knobs knobs;
+    int status = choose(opts.design, strlen(opts.design), &d);
+    if (!status)
+        status = settings_tune(&usage, opts.tune, &d, 1, &knobs);
+    if (status)
+        return status;
+    if (given.campaign)
+        return args_complain(&usage,
+                             "--seeds, --model, --campaign, --hosts, --tasks, --locks and --safety do not go with --exhaust");
+    struct sim_small small = opts.small;
+    small.clients = given.clients ? opts.limits.clients : small.clients;
+    small.faults = given.faults ? opts.faults : NULL;
+    small.tune = opts.tune;
+    small.trace = opts.trace;
+    small.json = opts.json;
+    catch_interrupts();
+    return sim_exhaust(&usage, &small, d, &knobs, &interrupted);
+}
+
 int cmd_sim(int argc, char **argv)
 {
     const struct design *chosen[DESIGNS_MAX] = {NULL};
@@ -259,6 +312,11 @@ int cmd_sim(int argc, char **argv)
         return sim_list(opts.json);
     if (opts.models)
         return sim_models(opts.json);
+    if (opts.exhaust)
+        return exhaust();
+    if (given.small)
+        return args_complain(&usage,
+                             "--ops, --plan, --preemptions, --early, --crash, --strikes, --minutes and --choices need --exhaust");
     if (opts.campaign != CAMPAIGN_FIXED && opts.campaign != CAMPAIGN_SWARM)
         return args_complain(&usage, "--campaign must be between %d and %d", CAMPAIGN_FIXED, CAMPAIGN_SWARM);
     if (opts.nodes > CLUSTER_NODES_MAX)

@@ -4,7 +4,10 @@
 #define PAWL_CLI_SIM_H
 
 #include "cli/common.h"
+#include "lib/args.h"
 #include "workbench/trial/campaign.h"
+
+#include <signal.h>
 
 #define SIM_FAILURES_MAX 100 /* of one design: enough to read, and each can be replayed */
 
@@ -43,6 +46,17 @@ void sim_replay_text(char out[REPLAY_LEN], const struct design *d, const struct 
 
 void sim_print(const struct sim_sum *sum, const struct sim_replay *replay);
 int sim_print_json(const struct sim_sum *sum, const struct sim_replay *replay);
+
+/* pawl sim --exhaust: as it was asked for. */
+struct sim_small {
+    const char *plan, *choices, *faults, *tune; /* null: not given */
+    uint64_t clients, ops, preemptions, early, strikes, minutes;
+    bool crash, trace, json;
+};
+
+/* The exit status. */
+int sim_exhaust(const struct args *usage, const struct sim_small *o, const struct design *d, const struct knobs *knobs,
+                const volatile sig_atomic_t *stop);
 
 /* Every design, every model: the exit status. */
 int sim_list(bool json);

@@ -70,7 +70,7 @@ void sim_ep_use_rarely(struct fab_ep *fab)
 struct fab_ep *sim_ep_new(struct sim_fabric *fabric, struct sim_process *process)
 {
     assert(process->alive);
-    struct sim_ep *ep = calloc(1, sizeof *ep);
+    struct sim_ep *ep = sim_alloc(sizeof *ep);
     if (!ep)
         return NULL;
     ep->fab = (struct fab_ep){.ops = &sim_fab_ops,
@@ -102,7 +102,7 @@ void sim_ep_release(struct sim_ep *ep)
         ep->fabric->eps[ep->fab.id] = ep->next;
     if (ep->next)
         ep->next->prev = ep->prev;
-    free(ep);
+    sim_give_back(ep);
 }
 
 void sim_ep_free(struct fab_ep *fab)
@@ -132,7 +132,7 @@ static void fabric_process_crashed(void *ctx, struct sim_process *process)
         sim_ep_unwatch(ep);
         ep_disconnect(ep);
     }
-    free(fabric->mailboxes[process->id]);
+    sim_give_back(fabric->mailboxes[process->id]);
     fabric->mailboxes[process->id] = NULL;
 }
 
@@ -147,7 +147,7 @@ static void fabric_server_crashed(void *ctx, struct sim_host *host)
 
 struct sim_fabric *sim_fabric_new(struct sim *sim, uint32_t caps)
 {
-    struct sim_fabric *fabric = calloc(1, sizeof *fabric);
+    struct sim_fabric *fabric = sim_alloc(sizeof *fabric);
     if (!fabric)
         return NULL;
     fabric->sim = sim;
@@ -168,27 +168,27 @@ void sim_fabric_free(struct sim_fabric *fabric)
     for (unsigned i = 0; i < SIM_PROCESSES_MAX; i++) {
         for (struct sim_ep *ep = fabric->eps[i], *next; ep; ep = next) {
             next = ep->next;
-            free(ep);
+            sim_give_back(ep);
         }
-        free(fabric->mailboxes[i]);
+        sim_give_back(fabric->mailboxes[i]);
     }
     for (struct sim_letter *letter = fabric->letters, *next; letter; letter = next) {
         next = letter->next;
-        free(letter);
+        sim_give_back(letter);
     }
     for (unsigned i = 0; i < SIM_HOSTS_MAX; i++) {
-        free(fabric->nodes[i].atomic_free_ns);
-        free(fabric->nodes[i].fenced);
+        sim_give_back(fabric->nodes[i].atomic_free_ns);
+        sim_give_back(fabric->nodes[i].fenced);
     }
     while (fabric->chunks) {
         struct verb_chunk *next = fabric->chunks->next;
         for (unsigned i = 0; i < VERBS_PER_CHUNK; i++)
             if (fabric->chunks->verbs[i].data != fabric->chunks->verbs[i].inline_data)
-                free(fabric->chunks->verbs[i].data);
-        free(fabric->chunks);
+                sim_give_back(fabric->chunks->verbs[i].data);
+        sim_give_back(fabric->chunks);
         fabric->chunks = next;
     }
-    free(fabric);
+    sim_give_back(fabric);
 }
 
 void *sim_fabric_peek(struct sim_fabric *fabric, fab_addr addr, uint64_t len)

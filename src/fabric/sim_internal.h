@@ -27,6 +27,7 @@ struct sim_node {
     uint64_t *atomic_free_ns; /* by bucket; made at the first atomic */
     uint64_t *fenced;         /* by process: all generations up to this are shut out; made at the first fence */
     bool mixed;               /* plain writes or CPU writes happen here: windows of atomics can be seen */
+    struct sim_verb *windows; /* with a chooser: atomics that have read and not yet written */
     unsigned watch_count;
     struct sim_watch *watches[WATCH_BUCKETS];
 };
@@ -45,6 +46,13 @@ struct sim_conn {
 struct sim_store {
     fab_addr addr;
     uint64_t value, sequence;
+};
+
+/* With a chooser: whether the task only looks, again and again, and finds what it found before. */
+struct sim_looks {
+    uint64_t found, before; /* by this request, and by the one before it: hashes */
+    bool changed;           /* this request has changed something */
+    unsigned same;          /* requests that found the same, one after the other */
 };
 
 struct sim_ep {
@@ -72,6 +80,8 @@ struct sim_ep {
     struct sim_store stores[STORES_MAX];
     unsigned store_head, store_count;
     uint64_t store_sequence, store_drain_ns;
+    uint64_t store_drained; /* sequence number of the last one */
+    struct sim_looks looks;
     struct sim_conn conns[SIM_HOSTS_MAX];
 };
 
@@ -102,7 +112,8 @@ struct sim_verb {
     uint16_t torn;      /* a READ or WRITE is torn at this byte; 0: it is not */
     uint64_t window_ns; /* an atomic: between its read and its write */
     u128 next;          /* what it writes then */
-    char *data;         /* of a WRITE; null while the verb is free */
+    struct sim_verb *next_window;
+    char *data; /* of a WRITE; null while the verb is free */
     struct sim_verb *next_free;
     char inline_data[VERB_DATA_MAX];
 };
@@ -160,7 +171,7 @@ static inline bool sim_ep_alive(const struct sim_ep *ep)
 
 static inline uint64_t sim_jitter_ns(struct sim *sim)
 {
-    return rng_below(&sim->random, model_get(sim->model, MODEL_jitter_ns) + 1);
+    return sim_draw(sim, model_get(sim->model, MODEL_jitter_ns) + 1);
 }
 
 /* One way between the endpoint's host and a node. */

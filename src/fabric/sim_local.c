@@ -17,6 +17,8 @@ static void drain_until(struct sim_ep *ep, uint64_t sequence)
 {
     while (ep->store_count && ep->stores[ep->store_head].sequence <= sequence) {
         store_apply(ep, &ep->stores[ep->store_head]);
+        ep->store_drained = ep->stores[ep->store_head].sequence;
+        ep->in_flight -= ep->fabric->sim->config.chooser ? 1 : 0; /* its event will not come */
         ep->store_head = (ep->store_head + 1) % STORES_MAX;
         ep->store_count--;
     }
@@ -31,7 +33,7 @@ static void drain_event(void *arg, uint64_t sequence)
 {
     struct sim_ep *ep = arg;
     drain_until(ep, sequence);
-    ep->in_flight--;
+    ep->in_flight -= ep->fabric->sim->config.chooser ? 0 : 1;
     if (unlikely(ep->resetting) && !ep->in_flight)
         sim_ticket_wake_at(ep->ticket, ep->fabric->sim->now_ns);
     sim_ep_release(ep);
@@ -45,10 +47,10 @@ static void store_put(struct sim_ep *ep, fab_addr addr, uint64_t value)
     uint64_t sequence = ++ep->store_sequence;
     ep->stores[(ep->store_head + ep->store_count++) % STORES_MAX] =
         (struct sim_store){.addr = addr, .value = value, .sequence = sequence};
-    uint64_t drain_ns = sim->now_ns + rng_between(&sim->random, 1, model_get(sim->model, MODEL_store_drain_ns));
+    uint64_t drain_ns = sim->now_ns + 1 + sim_draw(sim, model_get(sim->model, MODEL_store_drain_ns));
     ep->store_drain_ns = max_u64(ep->store_drain_ns, drain_ns); /* first in, first out */
     ep->in_flight++;                                            /* keeps the endpoint until then */
-    sim_at(sim, ep->store_drain_ns, drain_event, ep, sequence);
+    sim_at_drain(sim, ep->store_drain_ns, &ep->store_drained, drain_event, ep, sequence);
 }
 
 static uint64_t load(const struct sim_ep *ep, const uint64_t *word, fab_addr addr)
@@ -67,7 +69,7 @@ static void pass_local_time(struct sim_ep *ep)
     struct sim *sim = ep->fabric->sim;
     struct sim_task *task = sim_current(sim);
     uint64_t local_ns = max_u64(model_get(sim->model, MODEL_local_ns), 1);
-    sim_task_wake_at(task, sim->now_ns + rng_between(&sim->random, 1, 2 * local_ns - 1));
+    sim_task_wake_at(task, sim->now_ns + 1 + sim_draw(sim, 2 * local_ns - 1));
     sim_task_block(task);
 }
 

@@ -15,7 +15,7 @@ static void mailbox_put(struct sim_fabric *fabric, uint32_t to, const struct fab
     struct sim *sim = fabric->sim;
     struct sim_mailbox *box = fabric->mailboxes[to];
     if (!box)
-        box = fabric->mailboxes[to] = calloc(1, sizeof *box);
+        box = fabric->mailboxes[to] = sim_alloc(sizeof *box);
     if (!box || box->count == MAILBOX_MAX)
         return; /* full: lost */
     box->messages[(box->head + box->count++) % MAILBOX_MAX] = *msg;
@@ -35,7 +35,7 @@ static void letter_arrive(void *arg, uint64_t tag)
     if (host->up && process->alive && !letter->served) {
         letter->served = true;
         uint64_t at_ns = sim_nic_serve(&host->nic.in_free_ns, sim->now_ns, model_get(sim->model, MODEL_inbound_write_ns));
-        sim_at(sim, at_ns, letter_arrive, letter, 0);
+        sim_at_once(sim, at_ns, letter_arrive, letter, 0);
         return;
     }
     if (host->up && process->alive) {
@@ -53,7 +53,7 @@ static struct sim_letter *letter_new(struct sim_fabric *fabric)
         fabric->free_letters = letter->next_free;
         return letter;
     }
-    letter = malloc(sizeof *letter);
+    letter = sim_alloc(sizeof *letter);
     if (!letter)
         abort();
     letter->next = fabric->letters;
@@ -61,7 +61,8 @@ static struct sim_letter *letter_new(struct sim_fabric *fabric)
     return letter;
 }
 
-static void letter_send(struct sim_ep *ep, uint32_t to, const void *data, uint32_t len, uint64_t arrival_ns)
+/* `ordered`: behind the letters before it. */
+static void letter_send(struct sim_ep *ep, uint32_t to, const void *data, uint32_t len, uint64_t arrival_ns, bool ordered)
 {
     struct sim_letter *letter = letter_new(ep->fabric);
     letter->fabric = ep->fabric;
@@ -69,7 +70,9 @@ static void letter_send(struct sim_ep *ep, uint32_t to, const void *data, uint32
     letter->served = false;
     letter->msg = (struct fab_msg){.from = ep->fab.id, .len = len};
     memcpy(letter->msg.data, data, len);
-    sim_at(ep->fabric->sim, arrival_ns, letter_arrive, letter, 0);
+    const struct sim_host *host = ep->fabric->sim->processes[to]->host;
+    const void *lane = ordered ? (const void *)&ep->conns[host->id].message_ns : letter;
+    sim_at_lane(ep->fabric->sim, arrival_ns, lane, letter_arrive, letter, 0);
 }
 
 int sim_fab_send(struct fab_ep *fab, uint32_t to, const void *data, uint32_t len)
@@ -94,14 +97,15 @@ int sim_fab_send(struct fab_ep *fab, uint32_t to, const void *data, uint32_t len
         return 0;
     uint64_t arrival_ns = sent_ns + sim_way_ns(ep, node);
     if (sim_fault_draw(sim, FAULT_DELAY))
-        arrival_ns += rng_below(&sim->faults.random, way_ns * DELAY_WAYS);
-    if (sim_fault_draw(sim, FAULT_REORDER))
-        arrival_ns += rng_below(&sim->faults.random, way_ns * REORDER_WAYS);
+        arrival_ns += sim_fault_span(sim, way_ns * DELAY_WAYS);
+    bool ordered = !sim_fault_draw(sim, FAULT_REORDER);
+    if (!ordered)
+        arrival_ns += sim_fault_span(sim, way_ns * REORDER_WAYS);
     else
         conn->message_ns = arrival_ns = max_u64(arrival_ns, conn->message_ns); /* in order if nothing goes wrong */
-    letter_send(ep, to, data, len, arrival_ns);
+    letter_send(ep, to, data, len, arrival_ns, ordered);
     if (sim_fault_draw(sim, FAULT_DUPLICATE))
-        letter_send(ep, to, data, len, arrival_ns + rng_below(&sim->faults.random, way_ns * REORDER_WAYS));
+        letter_send(ep, to, data, len, arrival_ns + sim_fault_span(sim, way_ns * REORDER_WAYS), false);
     return 0;
 }
 
@@ -142,7 +146,7 @@ static void fence_arrive(void *arg, uint64_t tag)
     struct sim_node *node = sim_node_of(fabric, (uint32_t)field_get(tag, 0, FENCE_NODE_BITS));
     uint64_t peer = field_get(tag, FENCE_NODE_BITS, FENCE_PEER_BITS), proof = tag >> (FENCE_NODE_BITS + FENCE_PEER_BITS);
     if (!node->fenced)
-        node->fenced = calloc(SIM_PROCESSES_MAX, sizeof *node->fenced);
+        node->fenced = sim_alloc(SIM_PROCESSES_MAX * sizeof *node->fenced);
     if (!node->fenced)
         abort(); /* a fence that is not there must not be reported */
     node->fenced[peer] = max_u64(node->fenced[peer], proof);

@@ -15,7 +15,7 @@ static struct sim_verb *verb_new(struct sim_ep *ep, struct sim_node *node, const
 {
     struct sim_fabric *fabric = ep->fabric;
     if (unlikely(!fabric->free_verbs)) {
-        struct verb_chunk *chunk = calloc(1, sizeof *chunk);
+        struct verb_chunk *chunk = sim_alloc(sizeof *chunk);
         if (!chunk)
             abort(); /* the simulation cannot go on */
         chunk->next = fabric->chunks;
@@ -37,7 +37,7 @@ static struct sim_verb *verb_new(struct sim_ep *ep, struct sim_node *node, const
     verb->torn = 0;
     verb->window_ns = 0;
     if (op->verb == FAB_WRITE) { /* the caller may be gone when it takes effect */
-        verb->data = op->len <= VERB_DATA_MAX ? verb->inline_data : malloc(op->len);
+        verb->data = op->len <= VERB_DATA_MAX ? verb->inline_data : sim_alloc(op->len);
         if (!verb->data)
             abort();
         memcpy(verb->data, op->buf, op->len);
@@ -50,7 +50,7 @@ static void verb_done(struct sim_verb *verb)
 {
     struct sim_ep *ep = verb->ep;
     if (verb->data && verb->data != verb->inline_data)
-        free(verb->data);
+        sim_give_back(verb->data);
     verb->data = NULL;
     verb->next_free = ep->fabric->free_verbs;
     ep->fabric->free_verbs = verb;
@@ -61,10 +61,46 @@ static void verb_done(struct sim_verb *verb)
         sim_ep_release(ep);
 }
 
+/* Verbs of one connection keep their order. */
+static inline const void *verb_lane(const struct sim_verb *verb)
+{
+    return &verb->ep->conns[verb->node->host->id];
+}
+
 /* Does the caller still wait for what this verb finds? */
 static inline bool verb_reports(const struct sim_verb *verb)
 {
     return verb->result && verb->request == verb->ep->request && sim_ep_alive(verb->ep);
+}
+
+/* ---- polls, with a chooser ---- */
+
+#define LOOKS_SAME 2 /* so many looks that found nothing new are a poll, and the next one comes after a while */
+
+static void note_look(const struct sim_verb *verb, uint64_t value)
+{
+    struct sim_looks *l = &verb->ep->looks;
+    l->found = mix64(l->found ^ mix64(verb->op.addr) ^ value);
+}
+
+static void note_look_bytes(const struct sim_verb *verb, const char *bytes, size_t count)
+{
+    uint64_t word;
+    for (size_t i = 0; i + sizeof word <= count; i += sizeof word) {
+        memcpy(&word, bytes + i, sizeof word);
+        note_look(verb, word);
+    }
+}
+
+/* The request is complete: whether it was a poll that found nothing new. */
+static bool only_looked(struct sim_ep *ep)
+{
+    struct sim_looks *l = &ep->looks;
+    l->same = !l->changed && l->found == l->before ? l->same + 1 : 0;
+    l->before = l->found;
+    l->found = 0;
+    l->changed = false;
+    return l->same >= LOOKS_SAME;
 }
 
 /* ---- completion ---- */
@@ -99,8 +135,13 @@ static void request_step(struct sim_ep *ep, bool last, uint64_t at_ns)
     }
     if (!ep->request_answered || (ep->request_left && !sim_fabric_ordered(ep->fabric)))
         return;
+    const struct sim *sim = ep->fabric->sim;
+    uint64_t done_ns = max_u64(ep->request_answer_ns, sim->now_ns);
     ep->request_done = true;
-    sim_ticket_wake_at(ep->ticket, max_u64(ep->request_answer_ns, ep->fabric->sim->now_ns));
+    if (unlikely(sim->config.chooser) && only_looked(ep))
+        sim_ticket_poll_at(ep->ticket, done_ns + model_get(sim->model, MODEL_poll_ns));
+    else
+        sim_ticket_wake_at(ep->ticket, done_ns);
 }
 
 static void verb_complete(struct sim_verb *verb, int error, uint64_t at_ns)
@@ -138,6 +179,10 @@ static void verb_answer(struct sim_verb *verb, int error)
 static void verb_copy(struct sim_verb *verb, uint16_t from, uint16_t to)
 {
     char *memory = sim_node_ptr(verb->node, verb->op.addr, verb->op.len);
+    if (unlikely(verb->ep->fabric->sim->config.chooser)) {
+        verb->ep->looks.changed |= verb->op.verb == FAB_WRITE && memcmp(memory + from, verb->data + from, (size_t)(to - from)) != 0;
+        note_look_bytes(verb, memory + from, (size_t)(to - from));
+    }
     if (verb->op.verb == FAB_WRITE) {
         verb->node->mixed = true;
         memcpy(memory + from, verb->data + from, (size_t)(to - from));
@@ -164,10 +209,40 @@ static void word_store(struct sim_verb *verb, u128 value)
     sim_node_changed(verb->node, FAB_OFFSET(verb->op.addr), verb->op.width);
 }
 
+static void close_window(struct sim_verb **at)
+{
+    struct sim_verb *verb = *at;
+    word_store(verb, verb->next);
+    *at = verb->next_window;
+}
+
+/* Atomics of one address never come between the halves of each other: a NIC serves them one after the other. Times see to that;
+ * where a chooser takes their place, the write of the earlier one comes before the read of the later one. Its own write comes if
+ * no other atomic has brought it. */
+static void close_windows(const struct sim_verb *verb)
+{
+    for (struct sim_verb **at = &verb->node->windows; *at;)
+        if (*at == verb || (!verb->second_half && (*at)->op.addr / 16 == verb->op.addr / 16))
+            close_window(at);
+        else
+            at = &(*at)->next_window;
+}
+
+static void open_window(struct sim_verb *verb)
+{
+    verb->next_window = verb->node->windows;
+    verb->node->windows = verb;
+}
+
 /* True if there is a second half to come, after the window. */
 static bool verb_atomic(struct sim_verb *verb)
 {
+    bool chosen = verb->ep->fabric->sim->config.chooser;
+    if (unlikely(chosen))
+        close_windows(verb);
     u128 old = word_load(verb);
+    if (unlikely(chosen))
+        note_look(verb, (uint64_t)old ^ mix64((uint64_t)(old >> 64)));
     verb->next = fab_verb_result(&verb->op, old);
     if (verb->op.width == 8)
         verb->next = (uint64_t)verb->next;
@@ -177,8 +252,12 @@ static bool verb_atomic(struct sim_verb *verb)
         sim_note_print(verb->ep->fabric->sim, "  found, leaves", verb->node->host->id, (uint64_t)old, (uint64_t)verb->next);
     if (verb->next == old)
         return false;
-    if (verb->window_ns)
+    verb->ep->looks.changed |= chosen;
+    if (verb->window_ns) {
+        if (unlikely(chosen))
+            open_window(verb);
         return true;
+    }
     word_store(verb, verb->next);
     return false;
 }
@@ -209,10 +288,13 @@ static void verb_effect(void *arg, uint64_t tag)
     }
     if (verb->op.verb > FAB_WRITE) {
         if (verb->second_half) {
-            word_store(verb, verb->next);
+            if (unlikely(sim->config.chooser))
+                close_windows(verb);
+            else
+                word_store(verb, verb->next);
         } else if (verb_atomic(verb)) {
             verb->second_half = true;
-            sim_at(sim, sim->now_ns + verb->window_ns, verb_effect, verb, 0);
+            sim_at_lane_front(sim, sim->now_ns + verb->window_ns, verb_lane(verb), verb_effect, verb, 0);
             return;
         }
     } else if (verb->torn) {
@@ -220,7 +302,7 @@ static void verb_effect(void *arg, uint64_t tag)
         verb_copy(verb, lower ? 0 : verb->torn, lower ? verb->torn : verb->op.len);
         if (!verb->second_half) {
             verb->second_half = true;
-            sim_at(sim, sim->now_ns + model_get(sim->model, MODEL_tear_ns), verb_effect, verb, 0);
+            sim_at_lane_front(sim, sim->now_ns + model_get(sim->model, MODEL_tear_ns), verb_lane(verb), verb_effect, verb, 0);
             return;
         }
     } else {
@@ -234,8 +316,10 @@ static void verb_effect(void *arg, uint64_t tag)
 /* When an access that the NIC has served gets its turn on its address. */
 static uint64_t atomic_turn_ns(struct sim_node *node, fab_addr addr, uint64_t served_ns, uint64_t same_ns)
 {
+    if (unlikely(node->host->sim->config.chooser))
+        return served_ns; /* whose turn it is the chooser says */
     if (unlikely(!node->atomic_free_ns)) {
-        node->atomic_free_ns = calloc((size_t)1 << ATOMIC_BUCKET_BITS, sizeof *node->atomic_free_ns);
+        node->atomic_free_ns = sim_alloc(((size_t)1 << ATOMIC_BUCKET_BITS) * sizeof *node->atomic_free_ns);
         if (!node->atomic_free_ns)
             abort();
     }
@@ -341,7 +425,7 @@ static void verb_arrive(void *arg, uint64_t tag)
         at_ns = read_turn_ns(verb->node, verb->op.addr, verb->op.len, max_u64(at_ns, behind),
                              model_get(sim->model, MODEL_read_same_ns));
     }
-    if (verb->op.verb <= FAB_WRITE && verb->op.len > 8 && rng_below(&sim->random, TEAR_ONE_IN) == 0) {
+    if (verb->op.verb <= FAB_WRITE && verb->op.len > 8 && !sim->config.chooser && rng_below(&sim->random, TEAR_ONE_IN) == 0) {
         verb->torn = (uint16_t)(8 * rng_between(&sim->random, 1, verb->op.len / 8 - 1));
         verb->upper_first = rng_next(&sim->random) & 1;
         spread_ns = model_get(sim->model, MODEL_tear_ns);
@@ -351,7 +435,7 @@ static void verb_arrive(void *arg, uint64_t tag)
      */
     conn->effect_ns[class_of(&verb->op)] = at_ns + (spread_ns ? spread_ns + 1 : 0);
     __builtin_prefetch(host->memory + FAB_OFFSET(verb->op.addr));
-    sim_at(sim, at_ns, verb_effect, verb, 0);
+    sim_at_lane(sim, at_ns, verb_lane(verb), verb_effect, verb, 0);
 }
 
 /* ---- sending ---- */
@@ -359,10 +443,9 @@ static void verb_arrive(void *arg, uint64_t tag)
 /* Draws what becomes of a verb whose outcome its caller will not know: never, in time, or late. */
 static bool unknown_arrives(struct sim *sim, uint64_t *arrival_ns)
 {
-    uint64_t fate = rng_below(&sim->faults.random, 3);
+    unsigned fate = sim_fault_fate(sim, sim->config.chooser ? 2 : 3); /* how late is a matter of order, with a chooser */
     if (fate == 2)
-        *arrival_ns +=
-            rng_below(&sim->faults.random, model_get(sim->model, MODEL_retransmit_ns) * model_get(sim->model, MODEL_retries));
+        *arrival_ns += sim_fault_span(sim, model_get(sim->model, MODEL_retransmit_ns) * model_get(sim->model, MODEL_retries));
     return fate != 0;
 }
 
@@ -378,10 +461,10 @@ static uint64_t verb_send(struct sim_ep *ep, struct sim_node *node, struct fab_o
         return give_up_ns(sim);
     uint64_t arrival_ns = sent_ns + sim_way_ns(ep, node), error_ns = 0;
     if (sim_fault_draw(sim, FAULT_DELAY))
-        arrival_ns += rng_below(&sim->faults.random, model_get(sim->model, MODEL_retransmit_ns));
+        arrival_ns += sim_fault_span(sim, model_get(sim->model, MODEL_retransmit_ns));
     if (sim_fault_draw(sim, FAULT_UNKNOWN)) {
-        error_ns = sim->now_ns + rng_between(&sim->faults.random, model_get(sim->model, MODEL_propagation_ns),
-                                             model_get(sim->model, MODEL_retransmit_ns));
+        uint64_t least_ns = model_get(sim->model, MODEL_propagation_ns);
+        error_ns = sim->now_ns + least_ns + sim_fault_span(sim, model_get(sim->model, MODEL_retransmit_ns) - least_ns + 1);
         if (!unknown_arrives(sim, &arrival_ns))
             return error_ns;
     }
@@ -390,7 +473,7 @@ static uint64_t verb_send(struct sim_ep *ep, struct sim_node *node, struct fab_o
     verb->posted = posted && !error_ns;
     verb->result = error_ns || posted ? NULL : op;
     verb->last = last && !error_ns;
-    sim_at(sim, arrival_ns, verb_arrive, verb, 0);
+    sim_at_once(sim, arrival_ns, verb_arrive, verb, 0); /* its effect is what others see */
     return error_ns;
 }
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PORTS 65536u
+#define PORT_PAGES 256u /* of as many ports each: few hosts have more than a handful */
 #define PS_PER_NS 1000u
 /* A reordered packet comes as late as it takes to be overtaken, a delayed one much later; in passages of a host. */
 #define REORDER_WAYS 4
@@ -28,7 +28,7 @@ struct sim_wire {
     uint64_t switch_free_ps;
     unsigned switch_pending; /* packets that wait for the pipeline: the next one does not overtake them */
     uint64_t up_ns[SIM_HOSTS_MAX], down_ns[SIM_HOSTS_MAX]; /* the last packet's arrival on each leg: the next is not earlier */
-    struct port **ports[SIM_HOSTS_MAX];
+    struct port **ports[SIM_HOSTS_MAX][PORT_PAGES];
     struct sim_packet *free_packets, **packets; /* all that were ever made, to be freed */
     unsigned packet_count, packet_room;
     struct sim_wire_counts counts;
@@ -43,10 +43,11 @@ static struct sim_packet *packet_new(struct sim_wire *wire, const struct sim_pac
         wire->free_packets = packet->next_free;
     } else {
         if (wire->packet_count == wire->packet_room) {
+            size_t bytes = wire->packet_room * sizeof(struct sim_packet *);
             wire->packet_room = wire->packet_room ? 2 * wire->packet_room : 256;
-            wire->packets = realloc(wire->packets, wire->packet_room * sizeof(struct sim_packet *));
+            wire->packets = sim_realloc(wire->packets, bytes, wire->packet_room * sizeof(struct sim_packet *));
         }
-        packet = malloc(sizeof *packet);
+        packet = sim_alloc(sizeof *packet);
         if (!wire->packets || !packet)
             abort(); /* the simulation cannot go on */
         wire->packets[wire->packet_count++] = packet;
@@ -76,28 +77,33 @@ static void leg_send(struct sim_wire *wire, struct sim_packet *packet, uint64_t 
         return;
     }
     if (sim_fault_draw(sim, FAULT_DELAY))
-        arrival_ns += rng_below(&sim->faults.random, way_ns * DELAY_WAYS);
-    if (sim_fault_draw(sim, FAULT_REORDER))
-        arrival_ns += rng_below(&sim->faults.random, way_ns * REORDER_WAYS);
-    else
+        arrival_ns += sim_fault_span(sim, way_ns * DELAY_WAYS);
+    const void *lane = last_ns;
+    if (sim_fault_draw(sim, FAULT_REORDER)) {
+        lane = packet;
+        arrival_ns += sim_fault_span(sim, way_ns * REORDER_WAYS);
+    } else {
         *last_ns = arrival_ns = max_u64(arrival_ns, *last_ns);
-    if (sim_fault_draw(sim, FAULT_DUPLICATE)) {
-        uint64_t again_ns = arrival_ns + rng_below(&sim->faults.random, way_ns * REORDER_WAYS);
-        sim_at(sim, again_ns, arrive, wire, (uint64_t)(uintptr_t)packet_new(wire, packet, packet->data));
     }
-    sim_at(sim, arrival_ns, arrive, wire, (uint64_t)(uintptr_t)packet);
+    if (sim_fault_draw(sim, FAULT_DUPLICATE)) {
+        uint64_t again_ns = arrival_ns + sim_fault_span(sim, way_ns * REORDER_WAYS);
+        struct sim_packet *again = packet_new(wire, packet, packet->data);
+        sim_at_lane(sim, again_ns, again, arrive, wire, (uint64_t)(uintptr_t)again);
+    }
+    sim_at_lane(sim, arrival_ns, lane, arrive, wire, (uint64_t)(uintptr_t)packet);
 }
 
 static uint64_t jitter_ns(struct sim *sim)
 {
-    return rng_below(&sim->random, model_get(sim->model, MODEL_jitter_ns) + 1);
+    return sim_draw(sim, model_get(sim->model, MODEL_jitter_ns) + 1);
 }
 
 /* ---- at the receiver ---- */
 
 static struct port *port_of(const struct sim_wire *wire, struct sim_addr addr)
 {
-    return wire->ports[addr.host] ? wire->ports[addr.host][addr.port] : NULL;
+    struct port *const *page = wire->ports[addr.host][addr.port / PORT_PAGES];
+    return page ? page[addr.port % PORT_PAGES] : NULL;
 }
 
 static bool port_alive(const struct port *port)
@@ -116,7 +122,7 @@ static void packet_handle(void *arg, uint64_t tag)
         struct sim_process *process = port->process;
         uint64_t paused_until_ns = max_u64(process->paused_until_ns, process->host->paused_until_ns);
         if (paused_until_ns > sim->now_ns) {
-            sim_at(sim, paused_until_ns, packet_handle, wire, tag);
+            sim_at_lane(sim, paused_until_ns, packet, packet_handle, wire, tag);
             return;
         }
         port->queued -= port->cores ? 1 : 0;
@@ -155,7 +161,7 @@ static void packet_up(void *arg, uint64_t tag)
     packet->queued_by = port->generation;
     wire->counts.queued_max = max_u64(wire->counts.queued_max, port->queued);
     uint64_t done_ns = sim_nic_serve(&port->core_free_ns[first], sim->now_ns, port->service_ns);
-    sim_at(sim, done_ns, packet_handle, wire, tag);
+    sim_at_once(sim, done_ns, packet_handle, wire, tag);
 }
 
 static void packet_at_host(void *arg, uint64_t tag)
@@ -170,7 +176,7 @@ static void packet_at_host(void *arg, uint64_t tag)
         return;
     }
     uint64_t in_ns = sim_nic_serve(&host->nic.packet_in_free_ns, sim->now_ns, model_get(sim->model, MODEL_nic_packet_ns));
-    sim_at(sim, in_ns + model_get(sim->model, MODEL_host_packet_ns), packet_up, wire, tag);
+    sim_at_once(sim, in_ns + model_get(sim->model, MODEL_host_packet_ns), packet_up, wire, tag);
 }
 
 /* ---- at the switch ---- */
@@ -225,7 +231,7 @@ static void packet_at_switch(void *arg, uint64_t tag)
         return;
     }
     wire->switch_pending++;
-    sim_at(sim, taken_ns, packet_taken, wire, tag);
+    sim_at_once(sim, taken_ns, packet_taken, wire, tag);
 }
 
 void sim_switch_crash(struct sim_wire *wire)
@@ -261,15 +267,15 @@ void sim_wire_send(struct sim_wire *wire, struct sim_addr from, struct sim_addr 
 int sim_wire_bind(struct sim_wire *wire, struct sim_process *process, uint16_t port, unsigned cores, uint64_t service_ns,
                   sim_wire_handler handler, void *ctx)
 {
-    struct port ***table = &wire->ports[process->host->id];
-    if (!*table)
-        *table = calloc(PORTS, sizeof **table);
-    if (!*table)
+    struct port ***page = &wire->ports[process->host->id][port / PORT_PAGES];
+    if (!*page)
+        *page = sim_alloc(PORT_PAGES * sizeof **page);
+    if (!*page)
         return -ENOMEM;
-    struct port *old = (*table)[port];
+    struct port *old = (*page)[port % PORT_PAGES];
     if (port_alive(old))
         return -EADDRINUSE;
-    struct port *made = calloc(1, sizeof *made + cores * sizeof made->core_free_ns[0]);
+    struct port *made = sim_alloc(sizeof *made + cores * sizeof made->core_free_ns[0]);
     if (!made)
         return -ENOMEM;
     *made = (struct port){.process = process,
@@ -278,8 +284,8 @@ int sim_wire_bind(struct sim_wire *wire, struct sim_process *process, uint16_t p
                           .ctx = ctx,
                           .service_ns = service_ns,
                           .cores = cores};
-    free(old);
-    (*table)[port] = made;
+    sim_give_back(old);
+    (*page)[port % PORT_PAGES] = made;
     return 0;
 }
 
@@ -305,7 +311,7 @@ static void wire_switch_restarted(void *ctx)
 
 struct sim_wire *sim_wire_new(struct sim *sim)
 {
-    struct sim_wire *wire = calloc(1, sizeof *wire);
+    struct sim_wire *wire = sim_alloc(sizeof *wire);
     if (!wire)
         return NULL;
     wire->sim = sim;
@@ -317,15 +323,16 @@ struct sim_wire *sim_wire_new(struct sim *sim)
 
 void sim_wire_free(struct sim_wire *wire)
 {
-    for (unsigned host = 0; host < SIM_HOSTS_MAX; host++) {
-        for (unsigned port = 0; wire->ports[host] && port < PORTS; port++)
-            free(wire->ports[host][port]);
-        free(wire->ports[host]);
+    for (unsigned i = 0; i < wire->sim->host_count * PORT_PAGES; i++) {
+        struct port **page = wire->ports[i / PORT_PAGES][i % PORT_PAGES];
+        for (unsigned port = 0; page && port < PORT_PAGES; port++)
+            sim_give_back(page[port]);
+        sim_give_back(page);
     }
     for (unsigned i = 0; i < wire->packet_count; i++)
-        free(wire->packets[i]);
-    free(wire->packets);
-    free(wire);
+        sim_give_back(wire->packets[i]);
+    sim_give_back(wire->packets);
+    sim_give_back(wire);
 }
 
 const struct sim_wire_counts *sim_wire_counts(const struct sim_wire *wire)

@@ -33,7 +33,7 @@ int sim_init(struct sim *sim, const struct sim_config *config)
     rng_seed(&sim->random, config->seed ^ SEED_SUBSTRATE);
     sim->hash = mix64(config->seed);
     unsigned tasks_max = sim->config.tasks_max;
-    int rc = sim_heap_init(&sim->heap);
+    int rc = config->chooser ? 0 : sim_heap_init(&sim->heap); /* a chooser has its own list */
     if (rc)
         return rc;
     rc = fiber_pool_init(&sim->fibers, tasks_max, sim->config.stack_bytes);
@@ -41,8 +41,8 @@ int sim_init(struct sim *sim, const struct sim_config *config)
         sim_heap_free(&sim->heap);
         return rc;
     }
-    sim->tasks = calloc(tasks_max, sizeof *sim->tasks);
-    sim->processes = calloc(SIM_PROCESSES_MAX, sizeof *sim->processes);
+    sim->tasks = sim_alloc(tasks_max * sizeof *sim->tasks);
+    sim->processes = sim_alloc(SIM_PROCESSES_MAX * sizeof *sim->processes);
     if (!sim->tasks || !sim->processes) {
         sim_free(sim);
         return -ENOMEM;
@@ -59,14 +59,14 @@ void sim_free(struct sim *sim)
 {
     assert(sim->processes || !sim->process_count); /* sim_init may have ended half-way */
     for (unsigned i = 0; i < sim->process_count; i++)
-        free(sim->processes[i]);
+        sim_give_back(sim->processes[i]);
     for (unsigned i = 0; i < sim->host_count; i++) {
-        if (sim->hosts[i]->memory)
+        if (sim->hosts[i]->memory && !sim_arena)
             munmap(sim->hosts[i]->memory, sim->hosts[i]->memory_bytes);
-        free(sim->hosts[i]);
+        sim_give_back(sim->hosts[i]);
     }
-    free(sim->processes);
-    free(sim->tasks);
+    sim_give_back(sim->processes);
+    sim_give_back(sim->tasks);
     fiber_pool_free(&sim->fibers);
     sim_heap_free(&sim->heap);
     memset(sim, 0, sizeof *sim);
@@ -80,9 +80,25 @@ void sim_hooks_add(struct sim *sim, const struct sim_hooks *hooks)
 
 /* ---- events ---- */
 
+/* With a chooser: what the running task causes is of its thread and, if nothing else is said, in its order. */
+static void push_pending(struct sim *sim, uint64_t at_ns, struct sim_pending p)
+{
+    struct sim_chooser *c = sim->config.chooser;
+    const struct sim_task *task = p.task ? p.task : sim->current;
+    p.at_ns = max_u64(at_ns, sim->now_ns);
+    p.thread |= task ? task->process->id + 1 : c->thread;
+    if (!p.lane)
+        p.lane = task ? (uint64_t)(uintptr_t)task : p.thread;
+    sim_chooser_push(sim, &p);
+}
+
 void sim_at(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, uint64_t tag)
 {
     const struct sim_event event = {.fn = fn, .arg = arg, .tag = tag};
+    if (unlikely(sim->config.chooser)) {
+        push_pending(sim, at_ns, (struct sim_pending){.fn = fn, .arg = arg, .tag = tag});
+        return;
+    }
     sim->foreground++;
     sim_heap_push(&sim->heap, max_u64(at_ns, sim->now_ns), &event);
 }
@@ -90,7 +106,58 @@ void sim_at(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, uint64_
 void sim_at_background(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, uint64_t tag)
 {
     const struct sim_event event = {.fn = fn, .arg = arg, .tag = tag, .background = true};
-    sim_heap_push(&sim->heap, max_u64(at_ns, sim->now_ns), &event);
+    if (unlikely(sim->config.chooser))
+        push_pending(sim, at_ns, (struct sim_pending){.fn = fn, .arg = arg, .tag = tag, .timer = true});
+    else
+        sim_heap_push(&sim->heap, max_u64(at_ns, sim->now_ns), &event);
+}
+
+void sim_at_lane(struct sim *sim, uint64_t at_ns, const void *lane, sim_event_fn fn, void *arg, uint64_t tag)
+{
+    if (unlikely(sim->config.chooser))
+        push_pending(sim, at_ns, (struct sim_pending){.fn = fn, .arg = arg, .tag = tag, .lane = (uint64_t)(uintptr_t)lane});
+    else
+        sim_at(sim, at_ns, fn, arg, tag);
+}
+
+void sim_at_lane_front(struct sim *sim, uint64_t at_ns, const void *lane, sim_event_fn fn, void *arg, uint64_t tag)
+{
+    const struct sim_pending p = {.fn = fn, .arg = arg, .tag = tag, .lane = (uint64_t)(uintptr_t)lane, .front = true};
+    if (unlikely(sim->config.chooser))
+        push_pending(sim, at_ns, p);
+    else
+        sim_at(sim, at_ns, fn, arg, tag);
+}
+
+void sim_at_drain(struct sim *sim, uint64_t at_ns, const uint64_t *drained, sim_event_fn fn, void *arg, uint64_t tag)
+{
+    const struct sim_pending p = {.fn = fn,
+                                  .arg = arg,
+                                  .tag = tag,
+                                  .lane = (uint64_t)(uintptr_t)drained,
+                                  .last = drained,
+                                  .stale_above = tag - 1,
+                                  .thread = SIM_THREAD_APART};
+    if (unlikely(sim->config.chooser))
+        push_pending(sim, at_ns, p);
+    else
+        sim_at(sim, at_ns, fn, arg, tag);
+}
+
+void sim_at_timer(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, uint64_t tag)
+{
+    if (unlikely(sim->config.chooser))
+        push_pending(sim, at_ns, (struct sim_pending){.fn = fn, .arg = arg, .tag = tag, .timer = true});
+    else
+        sim_at(sim, at_ns, fn, arg, tag);
+}
+
+void sim_at_once(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, uint64_t tag)
+{
+    if (unlikely(sim->config.chooser))
+        push_pending(sim, at_ns, (struct sim_pending){.fn = fn, .arg = arg, .tag = tag, .at_once = true});
+    else
+        sim_at(sim, at_ns, fn, arg, tag);
 }
 
 void sim_note_print(struct sim *sim, const char *what, uint32_t host, uint64_t a, uint64_t b)
@@ -102,10 +169,30 @@ void sim_note_print(struct sim *sim, const char *what, uint32_t host, uint64_t a
     fprintf(sim->config.trace, " %s 0x%" PRIx64 " 0x%" PRIx64 "\n", what, a, b);
 }
 
+static enum sim_end run_chosen(struct sim *sim)
+{
+    struct sim_pending next;
+    while (!sim->stopped) {
+        if (sim->events >= sim->config.events_max || sim->config.chooser->crowded)
+            return SIM_EVENTS_END;
+        if (!sim_chooser_pop(sim, &next))
+            return SIM_IDLE;
+        if (next.at_ns > sim->config.time_max_ns)
+            return SIM_TIME_END;
+        sim->now_ns = max_u64(sim->now_ns, next.at_ns);
+        sim->events++;
+        sim_fold(sim, sim->now_ns ^ next.sequence << 40);
+        next.fn(next.arg, next.tag);
+    }
+    return SIM_STOPPED;
+}
+
 enum sim_end sim_run(struct sim *sim, uint64_t until_ns)
 {
     assert(!sim->current); /* not from a task */
     sim->stopped = false;
+    if (sim->config.chooser)
+        return run_chosen(sim);
     while (sim->foreground) {
         if (sim->stopped)
             return SIM_STOPPED;
@@ -196,9 +283,14 @@ static void task_fire(void *arg, uint64_t turn)
     if (task->turn != turn)
         return;
     uint64_t paused_until_ns = max_u64(process->paused_until_ns, process->host->paused_until_ns);
+    if (unlikely(sim->config.chooser) && paused_until_ns <= sim->now_ns && process->crashable &&
+        sim_chooser_strikes(sim, FAULT_PAUSE)) {
+        paused_until_ns = sim->now_ns + sim->config.chooser->pause_ns;
+        sim_process_pause(process, paused_until_ns);
+    }
     if (unlikely(paused_until_ns > sim->now_ns)) {
         task->deferred = true;
-        sim_at(sim, paused_until_ns, task_fire, task, turn);
+        sim_at_timer(sim, paused_until_ns, task_fire, task, turn);
         return;
     }
     if (process->crashable && sim_fault_draw(sim, FAULT_CRASH_CLIENT)) {
@@ -225,9 +317,44 @@ void sim_task_block(struct sim_task *task)
     fiber_yield(task->fiber);
 }
 
+/* The chooser finds by itself which wake-ups are stale: of these the task may be gone. */
+static void wake_chosen(struct sim_ticket ticket, uint64_t at_ns, bool timer, bool yields)
+{
+    if (ticket.task->turn != ticket.turn)
+        return;
+    const struct sim_pending wake = {.fn = task_fire,
+                                     .arg = ticket.task,
+                                     .tag = ticket.turn,
+                                     .task = ticket.task,
+                                     .last = &ticket.task->turn,
+                                     .stale_above = ticket.turn,
+                                     .timer = timer,
+                                     .yields = yields};
+    push_pending(ticket.task->sim, at_ns, wake);
+}
+
 void sim_ticket_wake_at(struct sim_ticket ticket, uint64_t at_ns)
 {
-    sim_at(ticket.task->sim, at_ns, task_fire, ticket.task, ticket.turn);
+    if (unlikely(ticket.task->sim->config.chooser))
+        wake_chosen(ticket, at_ns, false, false);
+    else
+        sim_at(ticket.task->sim, at_ns, task_fire, ticket.task, ticket.turn);
+}
+
+void sim_ticket_poll_at(struct sim_ticket ticket, uint64_t at_ns)
+{
+    if (ticket.task->sim->config.chooser)
+        wake_chosen(ticket, at_ns, true, false);
+    else
+        sim_ticket_wake_at(ticket, at_ns);
+}
+
+void sim_task_yield(struct sim_task *task)
+{
+    if (!task->sim->config.chooser)
+        return;
+    wake_chosen(sim_ticket_take(task), task->sim->now_ns, false, true);
+    sim_task_block(task);
 }
 
 void sim_task_wake_at(struct sim_task *task, uint64_t at_ns)
@@ -263,7 +390,10 @@ int sim_task_wait(struct sim_task *task, uint64_t deadline_ns)
     if (deadline_ns <= sim->now_ns)
         return -ETIMEDOUT;
     task->deadline_ns = deadline_ns;
-    if (deadline_ns != UINT64_MAX && (!task->timer_ns || task->timer_ns > deadline_ns)) {
+    if (unlikely(sim->config.chooser)) {
+        if (deadline_ns != UINT64_MAX)
+            wake_chosen(sim_ticket_take(task), deadline_ns, true, false);
+    } else if (deadline_ns != UINT64_MAX && (!task->timer_ns || task->timer_ns > deadline_ns)) {
         task->timer_ns = deadline_ns;
         sim_at(sim, deadline_ns, task_timer, task, deadline_ns);
     }

@@ -21,6 +21,8 @@
 #include "world/faults.h"
 #include "world/fiber.h"
 #include "world/model.h"
+#include "world/sim_arena.h"
+#include "world/sim_chooser.h"
 #include "world/sim_heap.h"
 #include "world/world.h"
 #include <stdio.h>
@@ -36,15 +38,16 @@ struct sim;
 struct sim_config {
     const struct model *model; /* null: "default" */
     uint64_t seed;
-    uint32_t faults;         /* FAULT_BIT set from which each run draws its mix */
-    uint32_t faults_certain; /* of these, active in every run whatever the seed says */
-    bool swarm;              /* rates of every order, bursts, and clocks at the limits of their drift, by the seed */
-    uint64_t safety_ns;      /* faults happen until here, then everything heals */
-    uint64_t events_max;     /* 0: SIM_EVENTS_MAX */
-    uint64_t time_max_ns;    /* 0: SIM_TIME_MAX_NS */
-    unsigned tasks_max;      /* 0: SIM_TASKS_MAX */
-    size_t stack_bytes;      /* 0: FIBER_STACK_BYTES */
-    FILE *trace;             /* a line per event; null: none */
+    uint32_t faults;             /* FAULT_BIT set from which each run draws its mix */
+    uint32_t faults_certain;     /* of these, active in every run whatever the seed says */
+    bool swarm;                  /* rates of every order, bursts, and clocks at the limits of their drift, by the seed */
+    uint64_t safety_ns;          /* faults happen until here, then everything heals */
+    uint64_t events_max;         /* 0: SIM_EVENTS_MAX */
+    uint64_t time_max_ns;        /* 0: SIM_TIME_MAX_NS */
+    unsigned tasks_max;          /* 0: SIM_TASKS_MAX */
+    size_t stack_bytes;          /* 0: FIBER_STACK_BYTES */
+    FILE *trace;                 /* a line per event; null: none */
+    struct sim_chooser *chooser; /* decides what else is drawn; null: the seed does */
 };
 
 #define SIM_EVENTS_MAX (UINT64_C(1) << 40)  /* days of wall time: only a bound */
@@ -112,6 +115,7 @@ struct sim_task {
     uint64_t timer_ns;    /* when its timer event fires; 0: none queued */
     bool waiting;         /* in a sleep that sim_task_cancel may end */
     bool cancelled, deferred;
+    bool any_deadline; /* with a chooser: that of its wait may come at any time */
     struct sim_task *next, *prev;
 };
 
@@ -178,6 +182,20 @@ void sim_hooks_add(struct sim *sim, const struct sim_hooks *hooks);
 /* Calls fn(arg, tag) at that time; now at the earliest. */
 void sim_at(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, uint64_t tag);
 void sim_at_background(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, uint64_t tag);
+
+/* The same of an event whose place among others a chooser decides (world/sim_chooser.h); without a chooser they are sim_at.
+ * In a lane of its own, named by an address; as a timer, of which one per function and argument counts, the last one; or as what
+ * follows at once from an event, so that no other comes between. */
+void sim_at_lane(struct sim *sim, uint64_t at_ns, const void *lane, sim_event_fn fn, void *arg, uint64_t tag);
+
+/* In the lane before all that is in it: the second half of what has begun. */
+void sim_at_lane_front(struct sim *sim, uint64_t at_ns, const void *lane, sim_event_fn fn, void *arg, uint64_t tag);
+
+/* Of a store buffer, behind all else of its thread. `drained`: the number of the last store that has left it; the tag is the
+ * event's. */
+void sim_at_drain(struct sim *sim, uint64_t at_ns, const uint64_t *drained, sim_event_fn fn, void *arg, uint64_t tag);
+void sim_at_timer(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, uint64_t tag);
+void sim_at_once(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, uint64_t tag);
 
 static inline void sim_fold(struct sim *sim, uint64_t value)
 {
@@ -263,9 +281,14 @@ static inline struct sim_ticket sim_ticket_take(struct sim_task *task)
 }
 
 void sim_ticket_wake_at(struct sim_ticket ticket, uint64_t at_ns);
+/* The same as a timer to a chooser: the task has found nothing new, and looks again then. */
+void sim_ticket_poll_at(struct sim_ticket ticket, uint64_t at_ns);
 
 /* Blocks until a wake-up or the virtual deadline; cancellable. 0, -ETIMEDOUT or -ECANCELED. */
 int sim_task_wait(struct sim_task *task, uint64_t deadline_ns);
+
+/* Other tasks may go on first, at no cost to a chooser. Without a chooser it takes no time and nothing comes between. */
+void sim_task_yield(struct sim_task *task);
 
 static inline struct sim_task *sim_current(struct sim *sim)
 {
@@ -282,6 +305,20 @@ static inline uint64_t sim_now(const struct sim *sim)
 
 /* At an opportunity for a fault of that kind: does it happen? Counts it. */
 bool sim_fault_draw(struct sim *sim, enum fault kind);
+
+/* One of so many fates of what has just been struck; 0 with a chooser that is not asked. */
+unsigned sim_fault_fate(struct sim *sim, unsigned fates);
+
+/* 0 … n-1 from the substrate's stream, or from the faults'; with a chooser 0: whatever takes longer is a matter of order then. */
+static inline uint64_t sim_draw(struct sim *sim, uint64_t n)
+{
+    return unlikely(sim->config.chooser) ? 0 : rng_below(&sim->random, n);
+}
+
+static inline uint64_t sim_fault_span(struct sim *sim, uint64_t n)
+{
+    return unlikely(sim->config.chooser) ? 0 : rng_below(&sim->faults.random, n);
+}
 
 /* Until when nothing passes from one host to another; 0: it passes now. */
 uint64_t sim_path_blocked_until(const struct sim *sim, uint32_t from, uint32_t to);

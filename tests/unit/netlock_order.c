@@ -365,10 +365,12 @@ static bool is_over(const struct bench *b)
 }
 
 /* A lock is released for which a low request had waited at the server that gave up: the switch has said NOTIFY, and it flies. */
-static struct bench *set_up_call(void)
+static struct bench *set_up_call(uint64_t mistakes)
 {
     struct bench *b = set_up_low(1, 1);
     struct nl_switch *w = b->sw;
+    w->config.mistakes |= mistakes;
+    ((struct server *)b->server)->config.mistakes |= mistakes;
     w->config.retry_ns = ((struct server *)b->server)->config.retry_ns = QUICK_NS;
     w->restless_ns = switch_control(w, 0)->next_ns = b->now;
     ask_for(b, 0, 0);
@@ -395,16 +397,18 @@ static void retransmit(struct bench *b)
     send(b);
 }
 
-/* The server was away, and takes longer to answer than the switch to ask again. */
-static void test_slow_server(void)
+/* The server was away, and takes longer to answer than the switch to ask again. With the mistake that was made once, it never ends.
+ */
+static void test_slow_server(uint64_t mistakes)
 {
-    struct bench *b = set_up_call();
+    struct bench *b = set_up_call(mistakes);
     unsigned packets = 0;
     uint64_t count = plane_get(switch_plane(b->sw), NETLOCK_ARRIVALS, 0);
     for (unsigned i = 0; i < WAITING_CALLS; i++)
         retransmit(b);
     CHECK(b->flying > WAITING_CALLS);
-    CHECK_EQ(plane_get(switch_plane(b->sw), NETLOCK_ARRIVALS, 0), count); /* else the answer to none of them is the last */
+    if (!mistakes)
+        CHECK_EQ(plane_get(switch_plane(b->sw), NETLOCK_ARRIVALS, 0), count); /* else the answer to none of them is the last */
     for (; b->flying && packets < PACKETS_MAX; packets++) {
         b->flight[0].at_ns = max_u64(b->flight[0].at_ns, b->now);
         deliver(b);
@@ -412,7 +416,10 @@ static void test_slow_server(void)
             retransmit(b);
     }
     printf("a slow server: %u packets until all was said, %" PRIu64 " LASTs\n", packets, b->lasts);
-    CHECK(packets < PACKETS_MAX && !is_over(b));
+    if (mistakes)
+        CHECK(packets == PACKETS_MAX && is_over(b));
+    else
+        CHECK(packets < PACKETS_MAX && !is_over(b));
     tear_down(b);
 }
 
@@ -428,7 +435,7 @@ static struct flying notify_of(const struct bench *b)
 /* NOTIFY is doubled, and comes again when the server has answered a later one. A LAST that is lost is said again. */
 static void test_doubled(bool lost)
 {
-    struct bench *b = set_up_call();
+    struct bench *b = set_up_call(0);
     struct flying notify = notify_of(b);
     for (unsigned i = 0; i < 7; i++)
         b->flight[b->flying++] = notify;
@@ -505,7 +512,8 @@ int main(void)
     test_turn();
     test_low_readers();
     test_low();
-    test_slow_server();
+    test_slow_server(0);
+    test_slow_server(NETLOCK_MISTAKE_RECALL);
     test_doubled(false);
     test_doubled(true);
     test_allocation();

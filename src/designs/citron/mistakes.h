@@ -14,6 +14,7 @@ enum citron_mistakes {
     CITRON_BLIND_RELEASE = 8, /* releases of turns are additions, as printed */
     CITRON_BLIND_READER = 16, /* a reader does not look for writers after it took its place */
     CITRON_BLIND_SPLIT = 32,  /* the first half that goes gives back the node that both have */
+    CITRON_TWICE_BACK = 64,   /* a client that does not know whether its ticket was taken back does so again */
     CITRON_ANY = INT32_MAX,   /* or one of its fabric */
 };
 

@@ -103,7 +103,7 @@ static int leave_queue(struct citron_job *j, unsigned i)
         bool doubt = rc == -FAB_EUNKNOWN;
         if (rc && (rc = seat_retry(j->seat, rc)))
             return rc;
-        if (doubt && last)
+        if (doubt && last && !citron_errs(j, CITRON_TWICE_BACK))
             break;
     }
     return job_say_surely(j, i, i + 1, CLAIM_WAIT); /* a ticket is skipped only when no claim says that it has it */

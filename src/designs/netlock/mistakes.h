@@ -23,6 +23,7 @@ enum netlock_mistakes {
     NETLOCK_MISTAKE_LOUD = 1 << 25,         /* a server that lost locks to another goes on giving leases */
     NETLOCK_MISTAKE_CROWD = 1 << 26,        /* deadlocks: the threads of a session are taken for one */
     NETLOCK_MISTAKE_STALE = 1 << 27,        /* deadlocks: a former holder is taken for one */
+    NETLOCK_MISTAKE_RECALL = 1 << 28,       /* a NOTIFY that is retransmitted counts as an arrival, and each is answered by LAST */
 };
 
 #endif

@@ -74,6 +74,8 @@ void switch_notify(struct nl_switch *w, uint32_t lock, uint64_t now, struct outb
          * longer to answer than the switch to retransmit, no LAST would ever have the right count. */
         uint32_t other = ~(uint32_t)plane_get(plane, NETLOCK_ARRIVALS, lock);
         struct netlock_pass pass = {.op = NETLOCK_OP_LAST, .round = round_of(w, lock), .count = other};
+        if (MISTAKE(w->config.mistakes, NETLOCK_MISTAKE_RECALL))
+            pass = (struct netlock_pass){.op = NETLOCK_OP_CALL};
         switch_run(w, lock, &pass, now, out);
         return;
     }

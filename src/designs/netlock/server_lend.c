@@ -214,7 +214,8 @@ static void say_last(struct server *s, struct lock *l, uint32_t count, uint64_t 
  * count may have wrapped, and the server cannot tell which. */
 static void end_q2(struct server *s, struct lock *l, uint32_t count, uint64_t now, struct outbox *out)
 {
-    if ((int32_t)(count - l->closed) > 0 || now >= l->said_ns + s->config.retry_ns)
+    if ((int32_t)(count - l->closed) > 0 || now >= l->said_ns + s->config.retry_ns ||
+        MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_RECALL))
         say_last(s, l, count, now, out);
     else
         l->credit = l->push; /* as with the LAST that was said */

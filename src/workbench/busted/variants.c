@@ -53,6 +53,8 @@ static const struct variant {
     {"busted-alock-nofence", &design_alock, ALOCK_UNFENCED, FAULTS_ALL, 0,
      "the local leader looks across before the others see that it is the victim"},
     {"busted-alock-greedy", &design_alock, ALOCK_GREEDY, 0, 0, "budgets do not end"},
+    {"busted-alock-hearsay", &design_alock, ALOCK_HEARSAY, FAULTS_ALL, 0,
+     "a client leaves the queue by a step of which it does not know the outcome"},
     {"busted-dslr-late", &design_dslr, DSLR_LATE, LATE, 0, "releases of lost sessions count for others"},
     {SRVLOCK("nonce", NO_NONCE, "any grant for the slot is taken for an answer")},
     {SRVLOCK("memory", NO_MEMORY, "a duplicate ACQUIRE is taken for a new one")},
@@ -114,6 +116,8 @@ static const struct variant {
     {"busted-node-hasty", &design_word, CLUSTER_NODE_MISTAKE(CLUSTER_HASTY_NODE), FAULTS_ALL, 0,
      "a node that lost its memory grants at once"},
     {FABRIC("split", shiftlock, SPLIT, "masked verbs are a READ and, later, a WRITE")},
+    {CITRON("twice-back", TWICE_BACK, FAULTS_ALL,
+            "a ticket of which it is not known whether it was taken back is taken back again")},
     {CITRON("blind-split", BLIND_SPLIT, FAULTS_ALL, "the first half that is released takes the node of both with it")},
 };
 

@@ -96,11 +96,13 @@ static int add_session(struct cluster_client *client, unsigned node)
             behind = c->nodes[i].space_bytes;
     *s = (struct cluster_session){.client = client, .node = &c->nodes[node]};
     s->home = FAB_ADDR(host->id, behind + ((uint64_t)client->id * c->params.nodes + node) * CLUSTER_RECORDS * d->desc_size);
-    s->session.shadow = calloc(CLUSTER_RECORDS, sizeof *s->session.shadow);
-    s->session.seen = calloc(cluster_slots(&c->params), sizeof *s->session.seen);
-    s->session.ranges = ranges ? calloc(CLUSTER_RECORDS, sizeof *s->session.ranges) : NULL;
-    s->session.descs = claims ? calloc(CLUSTER_RECORDS, claims) : NULL;
-    bool all = s->session.shadow && s->session.seen && (!ranges || s->session.ranges) && (!claims || s->session.descs);
+    s->session.shadow = sim_alloc(CLUSTER_RECORDS * sizeof *s->session.shadow);
+    s->session.seen = sim_alloc(cluster_slots(&c->params) * sizeof *s->session.seen);
+    s->session.ranges = ranges ? sim_alloc(CLUSTER_RECORDS * sizeof *s->session.ranges) : NULL;
+    s->session.descs = claims ? sim_alloc(CLUSTER_RECORDS * claims) : NULL;
+    s->session.design_state = d->session_bytes ? sim_alloc(d->session_bytes) : NULL;
+    bool all = (!d->session_bytes || s->session.design_state) && s->session.shadow && s->session.seen &&
+               (!ranges || s->session.ranges) && (!claims || s->session.descs);
     return all ? 0 : -ENOMEM;
 }
 
@@ -141,7 +143,7 @@ static void synchronise(struct cluster *c, struct sim_host *const hosts[])
 static int add_node(struct cluster *c, struct cluster_node *n, uint64_t space_bytes, uint64_t homes)
 {
     *n = (struct cluster_node){.cluster = c, .host = sim_host_new(&c->sim), .space_bytes = space_bytes};
-    n->seen = calloc(cluster_slots(&c->params), sizeof *n->seen);
+    n->seen = sim_alloc(cluster_slots(&c->params) * sizeof *n->seen);
     if (!n->host || !n->seen)
         return -ENOMEM;
     int rc = sim_host_memory(n->host, space_bytes + homes);
@@ -196,6 +198,8 @@ int cluster_init(struct cluster *c, const struct cluster_params *p)
         .tasks_max = p->clients * (p->tasks + c->params.nodes) + 8 +
                      (p->design->serve ? c->params.nodes * (unsigned)model_get(model, MODEL_server_cores) : 0),
         .trace = p->trace,
+        .events_max = p->events_max,
+        .chooser = p->chooser,
     };
     int rc = sim_init(&c->sim, &config);
     if (rc)
@@ -204,7 +208,7 @@ int cluster_init(struct cluster *c, const struct cluster_params *p)
     if (c->fabric)
         sim_fabric_break(c->fabric, p->fabric_mistakes);
     c->wire = p->on_node ? sim_wire_new(&c->sim) : NULL;
-    c->clients = calloc(p->clients, sizeof *c->clients);
+    c->clients = sim_alloc(p->clients * sizeof *c->clients);
     const struct sim_hooks hooks = {.ctx = c, .process_crashed = on_crashed, .process_restarted = on_restarted};
     sim_hooks_add(&c->sim, &hooks);
     rc = c->fabric && c->clients && (c->wire || !p->on_node) ? add_hosts(c) : -ENOMEM;
@@ -215,11 +219,11 @@ int cluster_init(struct cluster *c, const struct cluster_params *p)
 
 static void free_session(struct session *s)
 {
-    free(s->shadow);
-    free(s->seen);
-    free(s->ranges);
-    free(s->descs);
-    free(s->design_state);
+    sim_give_back(s->shadow);
+    sim_give_back(s->seen);
+    sim_give_back(s->ranges);
+    sim_give_back(s->descs);
+    sim_give_back(s->design_state);
 }
 
 void cluster_free(struct cluster *c)
@@ -230,10 +234,10 @@ void cluster_free(struct cluster *c)
             if (c->clients[i].at[k].far)
                 node_sim_free(c->clients[i].at[k].far);
         }
-    free(c->clients);
+    sim_give_back(c->clients);
     for (unsigned i = 0; i < CLUSTER_NODES_MAX; i++) {
-        free(c->nodes[i].seen);
-        free(c->nodes[i].server_memory);
+        sim_give_back(c->nodes[i].seen);
+        sim_give_back(c->nodes[i].server_memory);
         node_box_free(&c->nodes[i].box);
     }
     if (c->wire)

@@ -111,6 +111,8 @@ struct cluster_params {
     uint64_t safety_ns;
     uint64_t time_max_ns;
     uint64_t lease_ns;
+    uint64_t events_max;         /* 0: any number, as of sim_config, */
+    struct sim_chooser *chooser; /* which this is of, too; null: the seed decides */
     FILE *trace;
     cluster_work_fn work;
     void *user;

@@ -91,7 +91,7 @@ static void restart_client(void *arg, uint64_t tag)
 static void start_again(struct cluster_client *client)
 {
     struct sim *sim = &client->cluster->sim;
-    sim_at(sim, sim_now(sim) + CLUSTER_RETRY_NS, restart_client, client, client->process->generation);
+    sim_at_timer(sim, sim_now(sim) + CLUSTER_RETRY_NS, restart_client, client, client->process->generation);
     sim_process_crash(client->process); /* does not return to its tasks */
 }
 

@@ -86,8 +86,8 @@ static void start_serving(struct cluster_node *n)
 {
     struct cluster *c = n->cluster;
     layout_space(&n->care.header, base_of(n), &n->server_space);
-    free(n->server_memory); /* of the life before this one */
-    n->server_memory = calloc(1, c->params.design->server_bytes(&n->server_space));
+    sim_give_back(n->server_memory); /* of the life before this one */
+    n->server_memory = sim_alloc(c->params.design->server_bytes(&n->server_space));
     assert(n->server_memory);
     for (uint64_t core = 0; core < model_get(c->sim.model, MODEL_server_cores); core++) {
         const struct sim_task *task = sim_spawn(n->process, "serve", serve_task, n);

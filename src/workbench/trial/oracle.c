@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "workbench/trial/oracle.h"
+#include "world/sim_arena.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -10,15 +11,15 @@
 int oracle_init(struct oracle *o, uint64_t lock_count, bool tokens, oracle_valid_fn valid, void *ctx)
 {
     *o = (struct oracle){.lock_count = lock_count, .tokens = tokens, .valid = valid, .ctx = ctx};
-    o->locks = calloc(lock_count, sizeof *o->locks);
+    o->locks = sim_alloc(lock_count * sizeof *o->locks);
     return o->locks ? 0 : -ENOMEM;
 }
 
 void oracle_free(struct oracle *o)
 {
     for (uint64_t i = 0; o->locks && i < o->lock_count; i++)
-        free(o->locks[i].spans);
-    free(o->locks);
+        sim_give_back(o->locks[i].spans);
+    sim_give_back(o->locks);
 }
 
 void oracle_violation(struct oracle *o, const char *format, ...)
@@ -63,7 +64,7 @@ static unsigned span_at(struct oracle_lock *l, uint64_t at)
     bool first = !l->span_count;
     if (!first && i == l->span_count)
         return i; /* the end of all */
-    struct oracle_span *spans = realloc(l->spans, (l->span_count + 2) * sizeof *spans);
+    struct oracle_span *spans = sim_realloc(l->spans, l->span_count * sizeof *spans, (l->span_count + 2) * sizeof *spans);
     assert(spans);
     l->spans = spans;
     if (first) {

@@ -182,7 +182,7 @@ static void tick_soon(struct rack_host *h, uint64_t at_ns)
     if (at_ns >= h->tick_ns)
         return;
     h->tick_ns = at_ns;
-    sim_at(&h->rack->sim, at_ns, host_tick, h, at_ns);
+    sim_at_timer(&h->rack->sim, at_ns, host_tick, h, at_ns);
 }
 
 static void host_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
@@ -260,7 +260,7 @@ static void switch_tick(void *arg, uint64_t tag)
         switch_emit(r, &none);
     }
     r->switch_tick_ns = max_u64(min_u64(next, now + r->config.retry_ns), now + 1);
-    sim_at(&r->sim, r->switch_tick_ns, switch_tick, r, r->switch_tick_ns);
+    sim_at_timer(&r->sim, r->switch_tick_ns, switch_tick, r, r->switch_tick_ns);
 }
 
 static uint64_t switch_bytes(const struct rack *r, unsigned rack)
@@ -359,7 +359,7 @@ static int switch_start(struct rack *r)
 {
     const struct sim_switch_program program = {.ctx = r, .packet = switch_packet, .crash = switch_crash};
     for (unsigned i = 0; i < switch_count(r); i++)
-        if (!(r->switches[i] = calloc(1, switch_bytes(r, i))))
+        if (!(r->switches[i] = sim_alloc(switch_bytes(r, i))))
             return -ENOMEM;
     r->switch_memory = r->switches[0];
     sim_wire_program(r->wire, &program);
@@ -370,7 +370,7 @@ static int switch_start(struct rack *r)
         sim_at(&r->sim, r->params.lease_ns, rules_begin, r, 1);
     if (r->design->switch_tick) {
         r->switch_tick_ns = sim_now(&r->sim) + (r->design->steward_packet ? 1 : r->config.retry_ns);
-        sim_at(&r->sim, r->switch_tick_ns, switch_tick, r, r->switch_tick_ns);
+        sim_at_timer(&r->sim, r->switch_tick_ns, switch_tick, r, r->switch_tick_ns);
     }
     return 0;
 }
@@ -432,14 +432,14 @@ static int add_host(struct rack *r, unsigned i)
     h->rack = r;
     h->machine = (uint16_t)(i + 1);
     h->host = sim_host_new(&r->sim);
-    h->memory = aligned_alloc(UNDO_LINE, memory_bytes(r));
-    h->waiters = calloc(rack_requests(&r->config), sizeof *h->waiters);
-    h->clients = calloc(r->config.sessions, sizeof(struct rack_client *));
+    h->memory = sim_alloc_lines(memory_bytes(r));
+    h->waiters = sim_alloc(rack_requests(&r->config) * sizeof *h->waiters);
+    h->clients = sim_alloc(r->config.sessions * sizeof(struct rack_client *));
     if (!h->host || !h->memory || !h->waiters || !h->clients || !(h->agent = sim_process_new(h->host)))
         return -ENOMEM;
     if (r->params.check_undo) {
-        h->before = malloc(2 * memory_bytes(r));
-        h->undo = calloc(1, undo_bytes(memory_bytes(r)));
+        h->before = sim_alloc(2 * memory_bytes(r));
+        h->undo = sim_alloc(undo_bytes(memory_bytes(r)));
         if (!h->before || !h->undo)
             return -ENOMEM;
         undo_init(h->undo, memory_bytes(r));
@@ -552,15 +552,17 @@ int rack_init(struct rack *r, const struct rack_params *p)
         .time_max_ns = p->time_max_ns,
         .tasks_max = p->clients * (p->tasks + 1) + 8,
         .trace = p->trace,
+        .events_max = p->events_max,
+        .chooser = p->chooser,
     };
     int rc = sim_init(&r->sim, &config);
     if (rc)
         return rc;
     r->wire = sim_wire_new(&r->sim);
-    r->hosts = calloc(p->hosts, sizeof *r->hosts);
-    r->servers = calloc(r->server_count + 1, sizeof *r->servers);
-    r->clients = calloc(p->clients, sizeof *r->clients);
-    r->host_of = calloc(p->hosts + r->server_count + 1, sizeof *r->host_of);
+    r->hosts = sim_alloc(p->hosts * sizeof *r->hosts);
+    r->servers = sim_alloc((r->server_count + 1) * sizeof *r->servers);
+    r->clients = sim_alloc(p->clients * sizeof *r->clients);
+    r->host_of = sim_alloc((p->hosts + r->server_count + 1) * sizeof *r->host_of);
     const struct sim_hooks hooks = {
         .ctx = r, .process_crashed = on_crashed, .process_restarted = on_restarted, .server_restarted = on_host_restarted};
     sim_hooks_add(&r->sim, &hooks);
@@ -579,23 +581,23 @@ int rack_init(struct rack *r, const struct rack_params *p)
 void rack_free(struct rack *r)
 {
     for (unsigned i = 0; r->hosts && i < r->params.hosts; i++) {
-        free(r->hosts[i].memory);
-        free(r->hosts[i].before);
-        free(r->hosts[i].undo);
-        free(r->hosts[i].waiters);
-        free(r->hosts[i].clients);
+        sim_give_back(r->hosts[i].memory);
+        sim_give_back(r->hosts[i].before);
+        sim_give_back(r->hosts[i].undo);
+        sim_give_back(r->hosts[i].waiters);
+        sim_give_back(r->hosts[i].clients);
     }
     for (unsigned i = 0; r->servers && i < r->server_count; i++)
-        free(r->servers[i].memory);
-    free(r->hosts);
-    free(r->servers);
-    free(r->clients);
-    free(r->host_of);
+        sim_give_back(r->servers[i].memory);
+    sim_give_back(r->hosts);
+    sim_give_back(r->servers);
+    sim_give_back(r->clients);
+    sim_give_back(r->host_of);
     for (unsigned i = 0; i < RACKS_MAX; i++)
-        free(r->switches[i]);
+        sim_give_back(r->switches[i]);
     waits_free(&r->waits);
-    free(r->steward.memory);
-    free(r->backup.memory);
+    sim_give_back(r->steward.memory);
+    sim_give_back(r->backup.memory);
     if (r->wire)
         sim_wire_free(r->wire);
     sim_free(&r->sim);

@@ -90,8 +90,10 @@ struct rack_params {
     bool mortal_hosts;     /* FAULT_CRASH_SERVER strikes client hosts, too */
     uint32_t faults;
     uint64_t seed, safety_ns, time_max_ns, lease_ns, retry_ns, options, mistakes;
-    bool swarm;     /* uneven faults: sim_config */
-    unsigned crowd; /* one event in so many finds an outbox without room, or with little; 0: none does */
+    bool swarm;                  /* uneven faults: sim_config */
+    unsigned crowd;              /* one event in so many finds an outbox without room, or with little; 0: none does */
+    uint64_t events_max;         /* 0: any number, as of sim_config, */
+    struct sim_chooser *chooser; /* which this is of, too; null: the seed decides */
     FILE *trace;
     actor_work_fn work;
     void *user;

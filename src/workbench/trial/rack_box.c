@@ -20,7 +20,7 @@ static void tick_at(struct rack_box *b, uint64_t at_ns)
     if (at_ns >= b->tick_ns)
         return;
     b->tick_ns = at_ns;
-    sim_at(&b->rack->sim, at_ns, box_tick, b, at_ns);
+    sim_at_timer(&b->rack->sim, at_ns, box_tick, b, at_ns);
 }
 
 static void flush(struct rack_box *b)
@@ -78,8 +78,8 @@ int rack_box_start(struct rack_box *b)
     const struct packet_design *d = b->rack->design;
     const struct rack_config *c = &b->rack->config;
     uint32_t life = (uint32_t)b->process->host->births;
-    free(b->memory);
-    b->memory = calloc(1, b->kind == RACK_SERVER   ? d->server_bytes(c)
+    sim_give_back(b->memory);
+    b->memory = sim_alloc(b->kind == RACK_SERVER   ? d->server_bytes(c)
                           : b->kind == RACK_BACKUP ? d->switch_bytes(c)
                                                    : d->steward_bytes(c));
     if (!b->memory)

@@ -311,7 +311,7 @@ static void restart_client(void *arg, uint64_t tag)
 static void start_again(struct rack_client *c)
 {
     struct sim *sim = &c->rack->sim;
-    sim_at(sim, sim_now(sim) + RETRY_NS, restart_client, c, c->process->generation);
+    sim_at_timer(sim, sim_now(sim) + RETRY_NS, restart_client, c, c->process->generation);
     sim_process_crash(c->process); /* does not return to its tasks */
 }
 

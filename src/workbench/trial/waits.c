@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "workbench/trial/waits.h"
+#include "world/sim_arena.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,15 +9,15 @@
 int waits_init(struct waits *w, unsigned actors, bool full, uint64_t window_ns)
 {
     *w = (struct waits){.count = actors, .full = full, .window_ns = window_ns};
-    w->actors = calloc(actors, sizeof *w->actors);
-    w->seen = calloc(actors, sizeof *w->seen);
+    w->actors = sim_alloc(actors * sizeof *w->actors);
+    w->seen = sim_alloc(actors * sizeof *w->seen);
     return w->actors && w->seen ? 0 : -ENOMEM;
 }
 
 void waits_free(struct waits *w)
 {
-    free(w->actors);
-    free(w->seen);
+    sim_give_back(w->actors);
+    sim_give_back(w->seen);
 }
 
 /* ---- the graph ---- */
