@@ -151,7 +151,8 @@ static int not_granted(const struct lock_job *job, int rc)
         return args_complain(&usage, "%s", pawl_explain());
     case -PAWL_ELOST: /* before anything was granted */
         if (net_of(job->p))
-            return cli_say("lock", EXIT_UNAVAILABLE, "the rack has not answered for a lease, and this host has lost its place in it");
+            return cli_say("lock", EXIT_UNAVAILABLE,
+                           "the rack has not answered for a lease, and this host has lost its place in it");
         return cli_fail("lock", rc);
     default:
         return cli_fail("lock", rc);
