@@ -1,5 +1,5 @@
 # A short way to say what meson and the scripts do. `make help` lists the jobs.
-.PHONY: all demo check test coverage hunt soak bench figures install format clean help
+.PHONY: all demo check test coverage mutants hunt soak bench figures install format clean help
 
 all:
 	@scripts/deps build
@@ -23,10 +23,16 @@ test:
 
 coverage:
 	@scripts/deps test
+	@scripts/coverage
 	@scripts/configure xdp
 	@$(MAKE) --no-print-directory all
 	@ninja -C build
 	@tests/xdp/coverage.py
+
+mutants:
+	@scripts/deps build
+	@scripts/mutants
+	@scripts/mutants --report
 
 hunt: all
 	@build/pawl hunt --minutes 10
@@ -59,7 +65,8 @@ help:
 	@echo 'make demo     build it and show what it does, in under two minutes'
 	@echo 'make check    build it and run the fast tests: the inner loop, in under three minutes'
 	@echo 'make test     the whole suite under the sanitizers; ends with "N passed, N failed, N skipped"'
-	@echo 'make coverage how many branches of the programs for the kernel their tests take; needs root'
+	@echo 'make coverage branches that campaigns and tests take: of the protocols (docs/coverage.md), of programs for the kernel; needs root'
+	@echo 'make mutants  changes of the protocols that campaigns and tests notice; takes hours, writes docs/mutants.md'
 	@echo 'make hunt     random seeds of all designs for ten minutes, or until one fails'
 	@echo 'make soak     the long versions of the torture tests; writes docs/soak.md'
 	@echo 'make bench    measure on this machine'

@@ -161,6 +161,7 @@ static int not_granted(const struct lock_job *job, int rc)
 
 static int lock_and_run(struct lock_job *job)
 {
+    assert(job->p);
     int status = cli_key("lock", job->p->keys, job->name, &job->key);
     if (status)
         return status;
@@ -200,7 +201,7 @@ static int open_space(struct lock_job *job)
 int cmd_lock(int argc, char **argv)
 {
     struct args_rest rest;
-    struct lock_job job;
+    struct lock_job job = {.signal_fd = -1};
     int status = args_parse(&usage, argc, argv, &rest);
     if (status == ARGS_RUN)
         status = read_wishes(&job, &rest);

@@ -167,8 +167,9 @@ static int open_or_make(struct net *n, const struct net_where *w, const char *pa
         if (*turn != -EADDRINUSE)
             return explain(*turn, "cannot open a socket: %s", strerror(-*turn));
         if (late)
-            return explain(-ETIMEDOUT, "another process of this host waits for an answer of the coordinator: none answers, or the "
-                                       "rack is not complete");
+            return explain(-EAGAIN,
+                           "another process of this host is about to join, and has not done so yet: no coordinator answers, or "
+                           "the rack is not complete");
         nanosleep(&moment, NULL);
     }
 }

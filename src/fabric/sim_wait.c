@@ -169,7 +169,7 @@ int sim_fab_poll(struct fab_ep *fab, const struct fab_pair *pair, uint64_t deadl
         *seen = (u128)words[1] << 64 | words[0];
         if ((*seen & pair->mask) != pair->value)
             return 0;
-        rc = wait_watching(ep, conds, parks(ep) ? pair->width / 8 : 0, min_u64(deadline_ns, sim->now_ns + pause_ns(ep)));
+        rc = wait_watching(ep, conds, parks(ep) ? pair->width == 16 ? 2 : 1 : 0, min_u64(deadline_ns, sim->now_ns + pause_ns(ep)));
         if (rc == -ECANCELED)
             return rc;
         if (deadline_ns <= sim->now_ns)

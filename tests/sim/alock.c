@@ -35,7 +35,7 @@ static void test_faults(uint64_t ns)
 
 static void test_fence(void)
 {
-    const struct model m = quick_model();
+    const struct model m = campaign_quick_model();
     for (uint64_t seed = 0; seed < SEEDS_QUICK; seed++) {
         const struct campaign_params p = {.design = design_named("alock"), .model = &m, .seed = seed};
         struct campaign_result r;

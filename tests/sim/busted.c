@@ -108,7 +108,7 @@ static void catch (const struct design *d)
         which++;
     if (which == countof(expected))
         CHECK_FAIL("%s: no entry in `expected` says which invariant it breaks", d->name);
-    const struct model quick = quick_model();
+    const struct model quick = campaign_quick_model();
     bool needs_quick = !strcmp(d->name, "busted-alock-nofence");
     for (uint64_t seed = 0; seed < SEEDS_MAX; seed++) {
         const struct campaign_params p = {.design = d, .model = needs_quick ? &quick : NULL, .faults = d->tolerates, .seed = seed};

@@ -46,20 +46,6 @@ static inline bool run_failed(const struct campaign_result *r)
     return r->violations || r->stuck;
 }
 
-/* A fabric that is not much slower than store buffers are: on others a missing fence does not show. */
-static inline struct model quick_model(void)
-{
-    static const char *const quick[] = {"propagation_ns",   "outbound_ns",       "inbound_read_ns",
-                                        "inbound_write_ns", "inbound_atomic_ns", "rmw_window_ns"};
-    struct model m = *model_find("default");
-    for (unsigned i = 0; i < countof(quick); i++)
-        CHECK_EQ(model_set(&m, quick[i], 5), 0);
-    CHECK_EQ(model_set(&m, "jitter_ns", 20), 0);
-    CHECK_EQ(model_set(&m, "atomic_same_ns", 10), 0);
-    CHECK_EQ(model_set(&m, "store_drain_ns", 2000), 0);
-    return m;
-}
-
 struct run_sum {
     uint64_t runs, forgot;
     struct campaign_result total; /* sums, of fields that can be added */

@@ -215,6 +215,25 @@ static void test_give_up(void)
     site_close();
 }
 
+/* A try that finds the lock held leaves nothing behind: no name in the queue that others would wait for. */
+static void test_try(void)
+{
+    static const enum pawl_mode modes[] = {PAWL_EXCLUSIVE, PAWL_SHARED};
+    begin("tries leave nothing behind");
+    for (unsigned i = 0; i < countof(modes); i++) {
+        struct hold h, held = locked(0, modes[i]);
+        const struct shift_entry before = get();
+        CHECK_EQ(lock(1, PAWL_EXCLUSIVE, DEADLINE_TRY, &h), -PAWL_EHELD);
+        CHECK(shift_matches(get(), before, SHIFT_ALL));
+        CHECK_EQ(lock(1, PAWL_SHARED, DEADLINE_TRY, &h), modes[i] == PAWL_SHARED ? 0 : -PAWL_EHELD);
+        if (modes[i] == PAWL_SHARED)
+            unlock(1, &h);
+        CHECK(get().tail == before.tail && get().era == before.era);
+        unlock(0, &held);
+    }
+    site_close();
+}
+
 /* ---- what comes late ---- */
 
 static void lose(unsigned who)
@@ -296,6 +315,7 @@ int main(void)
         test_too_many_readers();
         test_writers_bound();
         test_give_up();
+        test_try();
         test_late_release();
         test_recount_keeps_the_living();
         test_notes();

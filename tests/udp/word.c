@@ -88,10 +88,11 @@ static void extending(void)
     CHECK_RC(pawl_timedlock(p, pawl_id(3), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &g), 0);
     CHECK(g.expiry_ns < pawl_in(LEASE_NS)); /* the rack's leases end before the session's own */
     struct net *n = net_of(p);
-    /* As if heartbeats had been lost for most of a lease. Late answers to others may renew it before the call does. */
+    /* As if heartbeats had been lost for most of a lease, once the last one was answered. */
+    __atomic_store_n(&n->host.header->beat_ns, host_now() + 2 * LEASE_NS, __ATOMIC_RELEASE);
+    pause_ns(300 * NS_PER_MS);
     uint64_t soon = host_now() + LEASE_NS / 4;
     __atomic_store_n(&n->host.header->until_ns, soon, __ATOMIC_RELEASE);
-    __atomic_store_n(&n->host.header->beat_ns, host_now() + LEASE_NS, __ATOMIC_RELEASE);
     g.expiry_ns = 0;
     CHECK_RC(pawl_extend(p, &g), 0);
     CHECK(g.expiry_ns > pawl_in(LEASE_NS / 4));

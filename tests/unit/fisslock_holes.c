@@ -203,6 +203,15 @@ static void hole_7(void)
     kit_run(&k);
     CHECK_EQ(kit_word(&k), word);
     kit_check_free(&k);
+    /* The client hears that the lock is free, unless it said that it has ended. */
+    struct fission_packet *p = (void *)again.data;
+    fisslock_switch_packet(k.decider, p, again.len, k.now, &k.out);
+    CHECK(k.out.packets == !(p->flags & FISSION_DONE) && (!k.out.packets || outbox_packet(&k.out, 0)->to.machine == 2));
+    outbox_clear(&k.out);
+    p->flags ^= FISSION_DONE;
+    fisslock_switch_packet(k.decider, p, again.len, k.now, &k.out);
+    CHECK(k.out.packets == !(p->flags & FISSION_DONE) && (!k.out.packets || outbox_packet(&k.out, 0)->to.machine == 2));
+    outbox_clear(&k.out);
     kit_free(&k);
 }
 

@@ -309,6 +309,30 @@ static void test_turn(void)
     tear_down(b);
 }
 
+/* Two readers whose priority has no queue in the switch wait one behind the other: they are called together. */
+static void test_low_readers(void)
+{
+    struct bench *b = set_up_low(1, 1);
+    ask_for(b, 0, 0);
+    send(b);
+    settle(b, FLIGHT);
+    for (unsigned i = REQUESTS; i < REQUESTS + 3; i++) { /* reader, reader, writer */
+        const enum pawl_mode mode = i < REQUESTS + 2 ? PAWL_SHARED : PAWL_EXCLUSIVE;
+        const struct packet_ask ask = {.request = i % REQUESTS, .mode = mode, .priority = 7};
+        b->request[i].mode = (uint8_t)mode;
+        b->request[i].priority = 7;
+        b->request[i].state = ASKED;
+        CHECK_EQ(netlock_acquire(b->host[2], &ask, b->now, &b->out), PACKET_WAIT);
+        send(b);
+        settle(b, FLIGHT);
+    }
+    CHECK_EQ(netlock_release(b->host[1], 0, b->now, &b->out), 0);
+    send(b);
+    settle(b, FLIGHT);
+    CHECK(b->request[REQUESTS].state == HELD && b->request[REQUESTS + 1].state == HELD && b->request[REQUESTS + 2].state == SEEN);
+    tear_down(b);
+}
+
 static void test_low(void)
 {
     for (uint32_t levels = 1; levels <= NETLOCK_PRIORITIES; levels++) {
@@ -479,6 +503,7 @@ int main(void)
         run(seed, NETLOCK_PRIORITY | NETLOCK_FEW);
     }
     test_turn();
+    test_low_readers();
     test_low();
     test_slow_server();
     test_doubled(false);

@@ -388,6 +388,33 @@ static void test_regions(void)
     free(p);
 }
 
+/* A lock that slides to the left leaves its old slots free, and one that cannot slide keeps its own. */
+static void test_slide(void)
+{
+    uint32_t lock, other, left;
+    struct plane *p = plane_new(8, 0, 0, &lock); /* slots 16 to 23 */
+    struct plane_region r = {.left = 40, .size = 4};
+    CHECK_EQ(plane_install(p, 1, &r, &other), 0);
+    CHECK(plane_slide(p, other));
+    CHECK_EQ(plane_region(p, other).left, 0);
+    CHECK(!plane_slide(p, other)); /* nothing is free to its left */
+    CHECK_EQ(plane_region(p, other).left, 0);
+    CHECK_EQ(plane_room(p, 1, 488, &left), 0); /* all that there is behind the other lock */
+    CHECK_EQ(left, 24);
+    CHECK(plane_slide(p, lock));
+    CHECK_EQ(plane_region(p, lock).left, 4);
+    CHECK_EQ(plane_room(p, 1, 500, &left), 0);
+    CHECK_EQ(left, 12);
+    CHECK_EQ(plane_resize(p, lock, 0), -22);
+    CHECK_EQ(plane_resize(p, lock, 500), 0);
+    CHECK_EQ(plane_region(p, lock).size, 500);
+    CHECK_EQ(plane_resize(p, lock, 509), -28);
+    CHECK_EQ(plane_region(p, lock).size, 500);
+    CHECK_EQ(plane_room(p, 1, 9, &left), -28);
+    CHECK_EQ(plane_room(p, 1, 8, &left), 0);
+    free(p);
+}
+
 /* ---- passes in any order ---- */
 
 #define FLIGHT 32
@@ -782,6 +809,7 @@ int main(void)
     test_low();
     test_quota();
     test_regions();
+    test_slide();
     test_shuffle();
     test_busted(NETLOCK_MISTAKE_BLIND_RELEASE, 0, 0);
     test_busted(NETLOCK_MISTAKE_TRUST_MODE, 0, 0);

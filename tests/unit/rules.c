@@ -37,6 +37,20 @@ static void changes(void)
     CHECK(!rules_concern(&third.before, &third.now, 1) && !rules_loses(&third, 1));
 }
 
+/* Every shard has an owner that exists. */
+static void owners(void)
+{
+    struct rules r;
+    rules_init(&r, RACKS);
+    CHECK(rack_rules_fine(&r.now, RACKS) && !rack_rules_fine(&r.now, RACKS - 1));
+    for (unsigned s = 0; s < RACK_SHARDS; s++) {
+        uint8_t owner = r.now.owner[s];
+        r.now.owner[s] = RACKS;
+        CHECK(!rack_rules_fine(&r.now, RACKS) && rack_rules_fine(&r.now, RACKS + 1));
+        r.now.owner[s] = owner;
+    }
+}
+
 /* One byte of the file is another; or it ends there. */
 static int damaged(long at, bool cut)
 {
@@ -85,6 +99,7 @@ int main(void)
     CHECK(mkdtemp(folder) != NULL);
     snprintf(path, sizeof path, "%s/test.rules", folder);
     changes();
+    owners();
     keeping();
     rmdir(folder);
     return 0;

@@ -195,8 +195,96 @@ static void full_table(void)
             }
 }
 
+/* What a cell says about its key, and where the table has room to spare. */
+static void keys_of_cells(void)
+{
+    char name[PAWL_NAME_MAX + 1] = "";
+    uint64_t id_or_len = 0;
+    struct cell place;
+    begin(PAWL_KEYS_NAMED, 8);
+    CHECK_EQ(table_find_or_insert(&site.seats[0], &site.table, pawl_name("somebody"), &place), 0);
+    CHECK_EQ(table_key_at(&site.seats[0], &site.table, place.index, name, &id_or_len), 1);
+    CHECK_STR(name, "somebody");
+    CHECK_EQ(id_or_len, strlen("somebody"));
+    CHECK_EQ(table_key_at(&site.seats[0], &site.table, (place.index + 1) % site.table.buckets, name, &id_or_len), 0);
+    CHECK_EQ(site.table.buckets, 16);
+    end();
+    begin(PAWL_KEYS_SPARSE, 8);
+    CHECK_EQ(table_find_or_insert(&site.seats[0], &site.table, pawl_id(77), &place), 0);
+    CHECK_EQ(table_key_at(&site.seats[0], &site.table, place.index, name, &id_or_len), 1);
+    CHECK_EQ(id_or_len, 77);
+    end();
+}
+
+static uint64_t buckets(enum pawl_keys keys, uint64_t capacity)
+{
+    const struct layout_params p = {
+        .design = &design_word, .keys = keys, .capacity = capacity, .sessions = SESSIONS, .holds = RECORDS, .lease_ns = NS_PER_S};
+    struct layout_header h;
+    struct table t;
+    CHECK_EQ(layout_make(&p, &h), 0);
+    table_init(&t, &h, 0);
+    return t.buckets;
+}
+
+/* At most three quarters full; sparse keys of a size that leaves the cache have sixteen times the room. */
+static void sizes(void)
+{
+    CHECK_EQ(buckets(PAWL_KEYS_SPARSE, 3), 4);
+    CHECK_EQ(buckets(PAWL_KEYS_SPARSE, 4), 8);
+    CHECK_EQ(buckets(PAWL_KEYS_SPARSE, 255), 512);
+    CHECK_EQ(buckets(PAWL_KEYS_SPARSE, 256), 4096);
+    CHECK_EQ(buckets(PAWL_KEYS_SPARSE, 4096), 65536);
+    CHECK_EQ(buckets(PAWL_KEYS_SPARSE, 4097), 8192);
+    CHECK_EQ(buckets(PAWL_KEYS_NAMED, 1024), 2048);
+}
+
+#define LAYOUT(design_, ...)                                                                                                       \
+    ({                                                                                                                             \
+        struct layout_params p = {.design = design_find(design_),                                                                  \
+                                  .keys = PAWL_KEYS_DENSE,                                                                         \
+                                  .capacity = 4,                                                                                   \
+                                  .sessions = 2,                                                                                   \
+                                  .holds = 2,                                                                                      \
+                                  .lease_ns = NS_PER_S};                                                                           \
+        struct layout_header h;                                                                                                    \
+        __VA_ARGS__;                                                                                                               \
+        layout_make(&p, &h);                                                                                                       \
+    })
+
+/* Spaces that cannot be. */
+static void limits(void)
+{
+    struct knobs knobs = design_knobs(design_find("citron"));
+    CHECK_EQ(LAYOUT("word", (void)0), 0);
+    CHECK_EQ(LAYOUT("word", p.capacity = 0), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.capacity = LAYOUT_CAPACITY_MAX + 1), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.sessions = 0), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.sessions = SLOTS_MAX), 0);
+    CHECK_EQ(LAYOUT("word", p.sessions = SLOTS_MAX + 1), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.holds = 0), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.holds = RECORDS_MAX + 1), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.keys = 0), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.keys = PAWL_KEYS_DENSE + 1), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.range_units = 1), -EINVAL); /* it has no ranges */
+    CHECK_EQ(LAYOUT("word", p.range_max = 1), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.unit_bytes = 1), -EINVAL);
+    CHECK_EQ(LAYOUT("citron", p.range_units = 64, p.range_max = 64, p.unit_bytes = 4096), 0);
+    CHECK_EQ(LAYOUT("citron", p.range_units = 65, p.range_max = 64), -EINVAL);
+    CHECK_EQ(LAYOUT("citron", p.range_max = RANGE_UNITS_MAX + 1), -EINVAL);
+    CHECK_EQ(LAYOUT("citron", p.unit_bytes = 3), -EINVAL);
+    CHECK_EQ(LAYOUT("citron", p.unit_bytes = LAYOUT_UNIT_BYTES_MAX * 2), -EINVAL);
+    CHECK_EQ(LAYOUT("citron", p.capacity = LAYOUT_CAPACITY_MAX, p.range_units = UINT64_C(1) << 30), -EFBIG);
+    CHECK_EQ(LAYOUT("citron", p.knobs = &knobs), 0);
+    knobs.value[0] = UINT32_MAX;
+    CHECK_EQ(LAYOUT("citron", p.knobs = &knobs), -EINVAL);
+}
+
 int main(void)
 {
+    keys_of_cells();
+    sizes();
+    limits();
     one_key_two_sessions(PAWL_KEYS_SPARSE);
     one_key_two_sessions(PAWL_KEYS_NAMED);
     full_table();

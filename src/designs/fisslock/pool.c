@@ -11,7 +11,7 @@
 #define AGENTS_MAX (1u << 16)
 #define NODES_OWN 2 /* per request: it may be in the queue of an agent that leaves and in that of the next */
 #define NODES_SPARE 256
-#define NODES_MAX (1u << 20) /* waiters beyond that are not queued, and retransmit */
+#define NODES_MAX (1u << 17) /* waiters beyond that are not queued, and retransmit; memory for them is reserved */
 
 /* Agents that stay: the host's share of the locks, and half as much again. */
 #define KEPT_MAX (1u << 18)

@@ -352,6 +352,7 @@ static void swarm_rack(struct campaign *c, const struct campaign_params *p, stru
         out->safety_ns = draw_safety(r, c->mix.lease_ns);
         out->retry_ns = c->mix.lease_ns / RETRIES_OF_LEASE >> rng_below(r, 3);
         out->swarm = true;
+        out->crowd = swarm_crowd(p->seed);
     }
     limit_sizes(c, &p->limits, &out->clients, &out->mortals, &out->hosts, &out->tasks, &out->safety_ns);
     out->locks = c->locks;
@@ -382,17 +383,32 @@ static int run_rack(struct campaign *c, const struct campaign_params *p, const s
     return 0;
 }
 
-static const struct model *choose_model(const struct campaign_params *p)
+struct model campaign_quick_model(void)
+{
+    static const struct {
+        const char *name;
+        uint64_t value;
+    } quick[] = {{"propagation_ns", 5},   {"outbound_ns", 5},       {"inbound_read_ns", 5},
+                 {"inbound_write_ns", 5}, {"inbound_atomic_ns", 5}, {"rmw_window_ns", 5},
+                 {"jitter_ns", 20},       {"atomic_same_ns", 10},   {"store_drain_ns", 2000}};
+    struct model m = *model_find("default");
+    for (unsigned i = 0; i < countof(quick); i++)
+        model_set(&m, quick[i].name, quick[i].value);
+    return m;
+}
+
+static struct model choose_model(const struct campaign_params *p)
 {
     uint64_t drawn = mix64(p->seed ^ MODEL_SALT);
     unsigned models = 0;
     if (p->model)
-        return p->model;
+        return *p->model;
     if (p->campaign != CAMPAIGN_SWARM || drawn % MODEL_ONE_IN)
-        return model_find("default");
+        return *model_find("default");
     while (model_at(models))
         models++;
-    return model_at((unsigned)(drawn / MODEL_ONE_IN % models));
+    unsigned choice = (unsigned)(drawn / MODEL_ONE_IN % (models + 1));
+    return choice < models ? *model_at(choice) : campaign_quick_model();
 }
 
 int campaign_run(const struct campaign_params *p, struct campaign_result *out)
@@ -400,7 +416,7 @@ int campaign_run(const struct campaign_params *p, struct campaign_result *out)
     struct campaign *c = calloc(1, sizeof *c);
     if (!c)
         return -ENOMEM;
-    struct model model = *choose_model(p);
+    struct model model = choose_model(p);
     rng_seed(&c->random, p->seed ^ UINT64_C(0x7061776c)); /* not the simulator's own stream */
     rng_seed(&c->swarm, p->seed ^ SWARM_SALT);
     c->mix = swarm_fixed;

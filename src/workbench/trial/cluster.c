@@ -154,6 +154,7 @@ static int add_hosts(struct cluster *c)
 {
     const struct cluster_params *p = &c->params;
     struct sim_host *hosts[SIM_HOSTS_MAX] = {NULL};
+    assert(p->nodes);
     struct layout_params layout = cluster_layout(p);
     struct layout_header header;
     int rc = layout_make(&layout, &header);

@@ -159,13 +159,13 @@ void cluster_sleep(struct cluster_task *task, uint64_t ns);
 struct layout_params cluster_layout(const struct cluster_params *p);
 uint32_t cluster_slots(const struct cluster_params *p);
 
-/* cluster_node.c: what a node runs; and how a client is given a slot where the node assigns them. */
-void cluster_node_task(void *node);
+/* cluster_node.c: what a node (the argument) runs; and how a client is given a slot where the node assigns them. */
+void cluster_node_task(void *arg);
 int cluster_connect(const struct cluster_node *node, struct fab_ep *ep, const struct session_params *p, struct session_place *out);
 
-/* cluster_client.c: what a client runs first, for its session at the first node; and for one that is wanted at another node: 0 once
- * the task can use it. */
-void cluster_keeper_task(void *session);
+/* cluster_client.c: what a client runs for a session (the argument), at first that at the first node; and for one that is wanted at
+ * another node: 0 once the task can use it. */
+void cluster_keeper_task(void *arg);
 int cluster_want_session(struct cluster_task *task, unsigned node);
 
 /* cluster_far.c: memory nodes. A life of the node begins; once the memory is formatted it serves, without end. A session's

@@ -10,6 +10,8 @@
 #define TICK_MIN_NS NS_PER_US    /* between two ticks of a host: no machine is woken more often */
 #define REQUESTS 16              /* of one session: more than any workload here has at once, and what is still being released */
 #define SPACE 0x7061776c
+#define ROOM_SALT UINT64_C(0x726f6f6d)
+#define CROWDED_BYTES 128u    /* room for one packet of most kinds */
 #define WAITS_WINDOW_FACTOR 9 /* retransmission times: of the eight that a design may take to be sure, on a slower clock */
 
 uint64_t rack_clock(const struct rack_host *h)
@@ -39,6 +41,15 @@ void rack_send_all(struct rack *r, const struct sim_host *from)
         r->packets++;
         sim_wire_send(r->wire, sender, to, h, o->packet[i].len);
     }
+}
+
+/* While faults strike, some events find room for two packets at most: as if a burst had come before them. What does not fit must be
+ * sent later. */
+void rack_clear_outbox(struct rack *r)
+{
+    outbox_clear(&r->outbox);
+    if (r->params.crowd && sim_now(&r->sim) < r->params.safety_ns && rng_chance(&r->room, 1, r->params.crowd))
+        r->outbox.used = OUTBOX_BYTES - (uint32_t)rng_below(&r->room, 3) * CROWDED_BYTES;
 }
 
 static void tick_soon(struct rack_host *h, uint64_t at_ns);
@@ -104,7 +115,7 @@ void rack_host_flush(struct rack_host *h)
             sim_ticket_wake_at(*t, sim_now(&r->sim));
     }
     assert(!o->crowded); /* there are fewer requests than room */
-    outbox_clear(o);
+    rack_clear_outbox(r);
     tick_soon(h, sim_now(&r->sim) + r->config.retry_ns);
 }
 
@@ -234,7 +245,7 @@ static void switch_emit(struct rack *r, struct sim_packet *packet)
         memcpy(leaving.data, h, leaving.len);
         sim_switch_emit(r->wire, &leaving);
     }
-    outbox_clear(&r->outbox);
+    rack_clear_outbox(r);
 }
 
 static void switch_tick(void *arg, uint64_t tag)
@@ -530,6 +541,7 @@ int rack_init(struct rack *r, const struct rack_params *p)
     memset(r, 0, sizeof *r);
     r->params = *p;
     r->design = d;
+    rng_seed(&r->room, p->seed ^ ROOM_SALT);
     configure(r);
     const struct sim_config config = {
         .model = p->model,

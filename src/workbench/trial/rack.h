@@ -90,7 +90,8 @@ struct rack_params {
     bool mortal_hosts;     /* FAULT_CRASH_SERVER strikes client hosts, too */
     uint32_t faults;
     uint64_t seed, safety_ns, time_max_ns, lease_ns, retry_ns, options, mistakes;
-    bool swarm; /* uneven faults: sim_config */
+    bool swarm;     /* uneven faults: sim_config */
+    unsigned crowd; /* one event in so many finds an outbox without room, or with little; 0: none does */
     FILE *trace;
     actor_work_fn work;
     void *user;
@@ -128,6 +129,7 @@ struct rack {
     uint64_t packets; /* that hosts and servers sent */
     struct waits waits;
     struct outbox outbox;
+    struct rng room; /* of the outbox: a stream of its own */
 };
 
 int rack_init(struct rack *r, const struct rack_params *p);
@@ -147,6 +149,8 @@ extern const struct actor_ops rack_actor_ops;
 
 /* Sends what is in the outbox. */
 void rack_send_all(struct rack *r, const struct sim_host *from);
+/* Empties it for the next event. */
+void rack_clear_outbox(struct rack *r);
 int rack_box_add(struct rack *r, struct rack_box *b, enum rack_box_kind kind, struct sim_host *host); /* null: -ENOMEM */
 int rack_box_start(struct rack_box *b);
 

@@ -26,7 +26,7 @@ static void tick_at(struct rack_box *b, uint64_t at_ns)
 static void flush(struct rack_box *b)
 {
     rack_send_all(b->rack, b->process->host);
-    outbox_clear(&b->rack->outbox);
+    rack_clear_outbox(b->rack);
     tick_at(b, sim_now(&b->rack->sim) + b->rack->config.retry_ns);
 }
 
@@ -46,7 +46,7 @@ static void box_tick(void *arg, uint64_t tag)
     }
     uint64_t next = b->tick(b->memory, box_clock(b), &r->outbox);
     rack_send_all(r, host);
-    outbox_clear(&r->outbox);
+    rack_clear_outbox(r);
     if (next != UINT64_MAX)
         tick_at(b, max_u64(sim_host_clock_inverse(host, next), sim_now(&r->sim) + b->tick_min_ns));
 }

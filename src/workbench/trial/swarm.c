@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "workbench/trial/swarm.h"
+#include "lib/hash.h"
 
 #define LEASE_NS (10 * NS_PER_MS)
+#define CROWD_SALT UINT64_C(0x63726f7764)
 
 const struct swarm_mix swarm_fixed = {
     .cancel = 12,
@@ -60,4 +62,11 @@ struct swarm_mix swarm_draw(struct rng *r)
     /* A client that only tries may starve: somebody has to wait. */
     m.deadlines[0] = DEADLINE_IS_NONE;
     return m;
+}
+
+/* From the seed alone: a draw from the stream would change all that follow. */
+unsigned swarm_crowd(uint64_t seed)
+{
+    static const unsigned chances[] = {0, 0, 0, 8, 40, 200};
+    return chances[mix64(seed ^ CROWD_SALT) % countof(chances)];
 }

@@ -36,6 +36,9 @@ struct swarm_limits {
 extern const struct swarm_mix swarm_fixed;
 struct swarm_mix swarm_draw(struct rng *r);
 
+/* How many events there are to one whose packets find no room to leave; 0: all find room. */
+unsigned swarm_crowd(uint64_t seed);
+
 /* Of one in `n`; without a draw if never. */
 static inline bool swarm_chance(struct rng *r, unsigned n)
 {

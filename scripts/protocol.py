@@ -1,0 +1,145 @@
+"""Which files are protocol code, and which campaigns and tests concern them. For scripts/mutants and scripts/coverage."""
+import bisect
+import glob
+import os
+import re
+import sys
+
+import ctext
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ARCHIVE = "src/libworkbench.a"
+
+ONE_SIDED = ["word", "shiftlock", "alock", "citron"]
+PACKETS = ["srvlock", "netlock", "fisslock", "netlock-switches", "fisslock-racks"]
+NETLOCK_TESTS = ["unit/netlock_policy", "unit/netlock_steward", "unit/netlock_plane", "unit/netlock_order", "unit/netlock_call", "sim/netlock_moves", "fuzz/netlock"]
+FISSLOCK_TESTS = ["unit/fisslock", "unit/fisslock_deadlock", "unit/fisslock_holes", "unit/fisslock_moves", "unit/fisslock_keep",
+                  "unit/fisslock_rebuild", "sim/fisslock_shuffle", "fuzz/fission", "fuzz/spill"]
+RACK_TESTS = ["unit/coordinator", "unit/coordinator_input", "unit/directory", "unit/rules", "fuzz/coordinator"]
+# Of the first prefix that fits: the designs whose campaigns, and the tests, that concern a file.
+CONCERNS = [
+    ("src/designs/word/", ["word"], ["sim/word_unit", "unit/table", "sim/recover", "shm/contract", "shm/fast", "shm/changes", "sim/word"]),
+    ("src/designs/shiftlock/", ["shiftlock", "shiftlock64"], ["sim/shiftlock_unit", "shm/contract=shiftlock", "shm/contract=shiftlock64", "sim/shiftlock"]),
+    ("src/designs/alock/", ["alock"], ["unit/alock", "sim/alock"]),
+    ("src/designs/citron/", ["citron"], ["unit/citron_tree", "sim/citron_layout", "sim/citron_tickets", "sim/citron_crowd",
+                                         "sim/citron_cost", "shm/ranges=citron", "sim/ranges", "shm/contract=citron", "sim/citron"]),
+    ("src/designs/mutex/", ["mutex"], ["shm/ranges", "shm/contract=mutex", "sim/ranges"]),
+    ("src/designs/srvlock/", ["srvlock"], ["unit/srvlock", "fuzz/srvlock", "sim/srvlock"]),
+    ("src/designs/netlock/deadlock", ["netlock"], NETLOCK_TESTS + ["sim/deadlock"]),
+    ("src/designs/netlock/host_deadlock", ["netlock"], NETLOCK_TESTS + ["sim/deadlock"]),
+    ("src/designs/fisslock/deadlock", ["fisslock"], FISSLOCK_TESTS + ["sim/deadlock"]),
+    ("src/designs/packet/chase", ["netlock", "fisslock"], NETLOCK_TESTS + FISSLOCK_TESTS + ["sim/deadlock"]),
+    ("src/designs/netlock/", ["netlock", "netlock-switches"], NETLOCK_TESTS + ["sim/netlock"]),
+    ("src/designs/fisslock/", ["fisslock", "fisslock-racks", "fisslock-stay"], FISSLOCK_TESTS + ["sim/fisslock"]),
+    ("src/designs/core/", ONE_SIDED + ["mutex"], ["unit/knobs", "sim/cluster", "sim/recover", "sim/word_unit", "unit/alock", "shm/contract",
+                                                   "shm/slots", "shm/contract=shiftlock"]),
+    ("src/designs/packet/", PACKETS, ["unit/srvlock"] + NETLOCK_TESTS + FISSLOCK_TESTS),
+    ("src/dataplane/fission", ["fisslock", "fisslock-racks"], ["unit/fission_rmt"] + FISSLOCK_TESTS),
+    ("src/dataplane/netlock", ["netlock", "netlock-switches"], ["unit/netlock_rmt"] + NETLOCK_TESTS),
+    ("src/dataplane/shards", ["netlock-switches", "fisslock-racks"], ["unit/rules"]),
+    ("src/cluster/coordinator", PACKETS, RACK_TESTS),
+    ("src/cluster/directory", PACKETS, RACK_TESTS),
+    ("src/cluster/host", PACKETS, RACK_TESTS + ["udp/contract"]),
+    ("src/cluster/journal", PACKETS, RACK_TESTS),
+    ("src/cluster/join", PACKETS, RACK_TESTS + ["udp/contract"]),
+    ("src/cluster/life", PACKETS, RACK_TESTS + ["udp/contract"]),
+    ("src/cluster/rules", PACKETS, RACK_TESTS),
+    ("src/cluster/", ONE_SIDED + ["mutex"], ["sim/cluster", "sim/recover", "unit/table", "shm/contract", "shm/slots", "shm/names",
+                                             "fuzz/layout", "shm/bad-input"]),
+]
+MISTAKEN = {"citron_errs", "shift_errs"}  # MISTAKE() by another name
+REAL_TIME = ("shm/", "udp/")  # tests of processes: each gets shared memory, processes and a network of its own
+ALONE = ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "sh", "-c",
+         "mount -t tmpfs tmpfs /dev/shm && mount -t proc proc /proc && ip link set lo up && exec \"$@\"", "sh"]
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+        return f.read()
+
+
+def read_table(path, columns):
+    """The lines of a table, without comments."""
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as f:
+        rows = [line.rstrip("\n").split("\t") for line in f if line.strip() and not line.startswith("#")]
+    for row in rows:
+        if len(row) != columns:
+            sys.exit(f"{path}: a line has {len(row)} columns instead of {columns}: {row}")
+    return rows
+
+
+def sources():
+    found = glob.glob(ROOT + "/src/designs/**/*.[ch]", recursive=True) + glob.glob(ROOT + "/src/dataplane/*.h") + \
+        glob.glob(ROOT + "/src/cluster/*.[ch]")
+    paths = sorted(os.path.relpath(p, ROOT) for p in found)
+    return [p for p in paths if not re.search(r"rmt|mistake", p)]
+
+
+def concerns(path):
+    """Designs and tests."""
+    for prefix, designs, tests in CONCERNS:
+        if path.startswith(prefix):
+            return designs, tests
+    sys.exit(f"scripts/protocol.py: no test concerns {path}")
+
+
+def all_tests():
+    return sorted({t for _, _, tests in CONCERNS for t in tests})
+
+
+def program(test):
+    """The file of a test's program: "shm/contract=citron" is shm_contract."""
+    return re.sub(r"[/-]", "_", test.split("=")[0])
+
+
+def test_command(out, test, build):
+    """Words and environment that run the program `out` of a test."""
+    name, _, design = test.partition("=")
+    env = {"PAWL_TEST_SECONDS": "1", "PAWL_SOURCE": ROOT, "PAWL_BUILD": build}
+    if design:
+        env["PAWL_TEST_DESIGN"] = design
+    words = [out]
+    if name.startswith("fuzz/"):
+        words.append(os.path.join(ROOT, "tests/fuzz/corpus", name[5:]))
+    return (ALONE if name.startswith(REAL_TIME) else []) + words, env
+
+
+def sim_main(build):
+    """A program that is `pawl sim` and no more: its source."""
+    path = os.path.join(build, "sim_main.c")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("int cmd_sim(int, char **);\nint main(int argc, char **argv)\n{\n    return cmd_sim(argc, argv);\n}\n")
+    return path
+
+
+class Text:
+    """A source file: what stands where."""
+
+    def __init__(self, path):
+        self.text = read(path)
+        self.starts = [0] + [m.end() for m in re.finditer("\n", self.text)]
+        found = ctext.name_functions(ctext.tokens(self.text))
+        hidden = ctext.no_protocol(found, MISTAKEN)
+        hidden |= {i - 1 for i in hidden if found[i - 1].text == "!"}
+        self.hidden = sorted((found[i].at, found[i].at + len(found[i].text)) for i in hidden)
+        self.functions = {t.line: t.function for t in found if t.function}
+
+    def offset(self, line, column):
+        return self.starts[line - 1] + column - 1
+
+    def is_hidden(self, line, column):
+        """Whether the place is part of an assertion or another thing that is no protocol."""
+        at = self.offset(line, column)
+        i = bisect.bisect_right(self.hidden, (at, len(self.text))) - 1
+        return i >= 0 and self.hidden[i][0] <= at < self.hidden[i][1]
+
+    def function(self, line):
+        return self.functions.get(line, "(top)")
+
+    def line(self, line):
+        return self.text[self.starts[line - 1]:].split("\n", 1)[0].strip()
+
+    def between(self, line, column, to_line, to_column):
+        return " ".join(self.text[self.offset(line, column):self.offset(to_line, to_column)].split())

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* NetLock's policies (4.4) in a small rack, packets carried by hand: what an operator asks of a running switch, what it refuses,
+ * and quotas as hosts meet them, for locks in the switch and on the server. */
+#include "designs/netlock/server.h"
+#include "designs/netlock/switch.h"
+#include "designs/packet/requests.h"
+#include "tests/check.h"
+#include "world/world.h"
+
+#include <errno.h>
+
+#define REQUESTS 8
+#define SERVER 2
+#define FLIGHT 256
+#define OPERATOR 1234 /* its port */
+
+static struct rack_config config;
+static void *host, *sw, *server, *steward;
+static uint64_t now;
+static struct outbox out;
+static struct {
+    uint32_t len;
+    _Alignas(8) uint8_t data[PACKET_MAX];
+} flight[FLIGHT], commanded;
+static unsigned flying;
+
+static void take(void)
+{
+    for (unsigned i = 0; i < out.packets; i++) {
+        CHECK(flying < FLIGHT);
+        flight[flying].len = out.packet[i].len;
+        memcpy(flight[flying++].data, outbox_packet(&out, i), out.packet[i].len);
+    }
+    outbox_clear(&out);
+}
+
+static void settle(void)
+{
+    take();
+    for (unsigned n = 0; flying; n++) {
+        CHECK(n < 10000);
+        static _Alignas(8) uint8_t data[PACKET_MAX];
+        uint32_t len = flight[0].len;
+        memcpy(data, flight[0].data, len);
+        memmove(flight, flight + 1, --flying * sizeof *flight);
+        const struct packet_head *h = (const void *)data;
+        if (h->type == NETLOCK_COMMANDED) {
+            commanded.len = len;
+            memcpy(commanded.data, data, len);
+        } else if (h->to.machine == MACHINE_STEWARD)
+            netlock_steward_packet(steward, data, len, now, &out);
+        else if (h->to.machine == MACHINE_SWITCH)
+            netlock_switch_packet(sw, data, len, now, &out);
+        else if (h->to.machine == SERVER)
+            netlock_server_packet(server, data, len, now, &out);
+        else
+            netlock_host_packet(host, data, len, now, &out);
+        take();
+    }
+}
+
+static void pass(uint64_t ns)
+{
+    for (uint64_t end = now + ns; now < end;) {
+        now = min_u64(now + config.retry_ns, end);
+        netlock_host_tick(host, now, &out);
+        take();
+        netlock_server_tick(server, now, &out);
+        take();
+        netlock_switch_tick(sw, now, &out);
+        settle();
+    }
+}
+
+static void *made(uint64_t bytes)
+{
+    void *memory = calloc(1, bytes);
+    CHECK(memory);
+    return memory;
+}
+
+static void begin(uint64_t options)
+{
+    config = (struct rack_config){.space = 1,
+                                  .machines = 1,
+                                  .sessions = 1,
+                                  .requests = REQUESTS,
+                                  .servers = 1,
+                                  .server = {SERVER},
+                                  .locks = 4,
+                                  .lease_ns = NS_PER_S,
+                                  .retry_ns = NS_PER_MS,
+                                  .options = options | UINT64_C(64) << NETLOCK_SLOTS_SHIFT};
+    now = NS_PER_S;
+    flying = 0;
+    sw = made(netlock_switch_bytes(&config));
+    server = made(netlock_server_bytes(&config));
+    steward = made(netlock_steward_bytes(&config));
+    host = made(netlock_host_bytes(&config));
+    netlock_steward_init(steward, &config, 1, true, now);
+    netlock_switch_init(sw, &config, 1, now);
+    netlock_server_init(server, &config, SERVER, 1, true, now);
+    netlock_host_init(host, &config, 1, 1, now);
+    pass(20 * NS_PER_MS);
+}
+
+static void end(void)
+{
+    free(sw);
+    free(server);
+    free(steward);
+    free(host);
+}
+
+static const struct netlock_status *status(void)
+{
+    return (const void *)(commanded.data + sizeof(struct netlock_packet));
+}
+
+/* 0, or why not. */
+static int command(uint32_t kind, uint32_t tenant, uint64_t rate, uint32_t burst)
+{
+    struct {
+        struct netlock_packet p;
+        struct netlock_command c;
+    } b = {.c = {.kind = kind, .tenant = tenant, .rate = rate, .burst = burst}};
+    netlock_head(&b.p, config.space, NETLOCK_COMMAND, 0, (struct place){MACHINE_OPERATOR, OPERATOR},
+                 (struct place){MACHINE_SWITCH, 0});
+    b.p.head.nonce = 77;
+    commanded.len = 0;
+    netlock_switch_packet(sw, &b, sizeof b, now, &out);
+    take();
+    for (unsigned i = 0; i < flying; i++)
+        if (((const struct packet_head *)(const void *)flight[i].data)->type == NETLOCK_COMMANDED)
+            commanded = (typeof(commanded))flight[i];
+    flying = 0;
+    const struct netlock_packet *a = (const void *)commanded.data;
+    CHECK_EQ(commanded.len, sizeof *a + sizeof(struct netlock_status));
+    CHECK(a->head.nonce == 77 && a->head.to.port == OPERATOR);
+    netlock_switch_packet(sw, &b, sizeof b - 1, now, &out); /* cut short: not answered */
+    CHECK_EQ(out.packets, 0);
+    return (int)a->stamp;
+}
+
+static void commands(void)
+{
+    begin(0);
+    CHECK_EQ(command(NETLOCK_COMMAND_STATUS, 0, 0, 0), 0);
+    CHECK(status()->active == 1 && status()->slots == 64 && status()->pipes == 1 && !status()->random && !status()->priorities);
+    CHECK(status()->term == ((struct nl_switch *)sw)->term && status()->servers_needed == 0);
+    CHECK_EQ(status()->bad, 0);
+    CHECK_EQ(command(NETLOCK_COMMAND_STATUS, 0, 1000000, 0), 0);
+    CHECK_EQ(status()->bad, 1);
+    CHECK_EQ(command(NETLOCK_COMMAND_RANDOM, 0, 1, 0), 0);
+    CHECK_EQ(status()->random, 1);
+    CHECK_EQ(command(NETLOCK_COMMAND_RANDOM, 0, 2, 0), EINVAL);
+    CHECK_EQ(status()->random, 1);
+    CHECK_EQ(command(NETLOCK_COMMAND_RANDOM, 0, 0, 0), 0);
+    CHECK_EQ(status()->random, 0);
+    CHECK_EQ(command(NETLOCK_COMMAND_PRIORITIES, 0, NETLOCK_PRIORITIES, 0), 0);
+    CHECK_EQ(status()->priorities, NETLOCK_PRIORITIES);
+    CHECK_EQ(command(NETLOCK_COMMAND_PRIORITIES, 0, NETLOCK_PRIORITIES + 1, 0), EINVAL);
+    CHECK_EQ(status()->priorities, NETLOCK_PRIORITIES);
+    CHECK_EQ(command(NETLOCK_COMMAND_QUOTA, 3, 1000, 10), 0);
+    CHECK(plane_quota_of(switch_plane(sw), 3).burst == 10);
+    CHECK_EQ(command(NETLOCK_COMMAND_QUOTA, 65536 + 3, 2000, 20), EINVAL);
+    CHECK(plane_quota_of(switch_plane(sw), 3).burst == 10 && !plane_quota_of(switch_plane(sw), UINT16_MAX).rate);
+    CHECK_EQ(command(NETLOCK_COMMAND_PRIORITIES + 1, 0, 0, 0), EINVAL);
+    CHECK_EQ(command(0, 0, 0, 0), EINVAL);
+    now += 10 * NS_PER_S; /* its lease from the steward has ended */
+    CHECK_EQ(command(NETLOCK_COMMAND_RANDOM, 0, 1, 0), EAGAIN);
+    CHECK(!status()->active && !status()->random);
+    end();
+}
+
+/* Every kind of lock goes on while queues are made anew. */
+static void priorities_change(void)
+{
+    begin(0);
+    for (uint64_t levels = 0; levels <= NETLOCK_PRIORITIES; levels++) {
+        CHECK_EQ(command(NETLOCK_COMMAND_PRIORITIES, 0, levels, 0), 0);
+        pass(50 * NS_PER_MS);
+        for (uint32_t i = 0; i < 4; i++) {
+            const struct packet_ask ask = {.request = i, .mode = PAWL_EXCLUSIVE, .index = i, .priority = 3};
+            CHECK_EQ(netlock_acquire(host, &ask, now, &out), PACKET_WAIT);
+            settle();
+        }
+        pass(50 * NS_PER_MS);
+        for (uint32_t i = 0; i < 4; i++) {
+            CHECK(requests_hold(host, i));
+            CHECK_EQ(netlock_release(host, i, now, &out), 0);
+            settle();
+        }
+        pass(50 * NS_PER_MS);
+    }
+    end();
+}
+
+static int ask(uint32_t request, uint64_t index, bool try)
+{
+    const struct packet_ask a = {.request = request, .mode = PAWL_SHARED, .index = index, .tenant = 5, .try = try};
+    struct packet_answer answer;
+    CHECK_EQ(netlock_acquire(host, &a, now, &out), PACKET_WAIT);
+    settle();
+    return requests_outcome(host, request, &answer) ? 1 : answer.result;
+}
+
+/* So many at once, then one by one: a try is refused, the others wait for their turn. */
+static void quota(uint64_t options)
+{
+    begin(options);
+    CHECK_EQ(command(NETLOCK_COMMAND_QUOTA, 5, 10, 2), 0);
+    pass(NS_PER_MS);
+    CHECK_EQ(ask(0, 1, false), 0);
+    CHECK_EQ(ask(1, 2, false), 0);
+    CHECK_EQ(ask(2, 1, true), -EAGAIN);
+    CHECK_EQ(ask(3, 2, false), 1);
+    uint64_t until = request_at(host, 3)->next_ns;
+    CHECK(until > now + 50 * NS_PER_MS && until < now + 120 * NS_PER_MS);
+    CHECK_EQ(command(NETLOCK_COMMAND_STATUS, 0, 0, 0), 0);
+    CHECK_EQ(status()->over_quota, 2);
+    pass(50 * NS_PER_MS);
+    CHECK(!requests_hold(host, 3));
+    pass(until - now);
+    CHECK(requests_hold(host, 3));
+    const struct packet_ask another = {.request = 4, .mode = PAWL_SHARED, .index = 1, .tenant = 6};
+    CHECK_EQ(netlock_acquire(host, &another, now, &out), PACKET_WAIT); /* another tenant has no quota */
+    settle();
+    CHECK(requests_hold(host, 4));
+    CHECK_EQ(command(NETLOCK_COMMAND_QUOTA, 5, 0, 0), 0);
+    CHECK_EQ(ask(5, 1, false), 0);
+    CHECK_EQ(ask(6, 1, false), 0);
+    end();
+}
+
+int main(void)
+{
+    commands();
+    priorities_change();
+    quota(0);
+    quota(NETLOCK_SERVERS_ONLY);
+    return 0;
+}
