@@ -76,9 +76,9 @@ static void keep(struct memory_session *m)
             keeper_step(&keeper); /* a session that is lost stays so; every call says so */
             next = world_now(&world_real) + keeper.pause_ns;
         }
-        uint64_t due = fab_node_tick(n);
-        idle = n->counts.requests != sent || due != UINT64_MAX ? 0 : idle + 1;
-        sent = n->counts.requests;
+        uint64_t requests, due = fab_node_tick(n, &requests);
+        idle = requests != sent || due != UINT64_MAX ? 0 : idle + 1;
+        sent = requests;
         if (idle < BUSY_ROUNDS)
             nap();
         else

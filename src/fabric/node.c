@@ -507,11 +507,12 @@ void fab_node_packet(struct fab_node *n, const void *packet, uint32_t len)
     n->io->wake(n);
 }
 
-uint64_t fab_node_tick(struct fab_node *n)
+uint64_t fab_node_tick(struct fab_node *n, uint64_t *requests)
 {
     n->io->lock(n);
     node_flush(n);
     uint64_t due = node_retransmit(n);
+    *requests = n->counts.requests;
     n->io->unlock(n);
     return due;
 }

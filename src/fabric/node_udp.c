@@ -41,7 +41,7 @@ static struct timespec to_timespec(uint64_t ns)
 /* The next packet, or 0 at the latest at that time. */
 static uint32_t receive(const struct node_udp *u, void *packet, uint32_t room, uint64_t until)
 {
-    uint64_t begin = world_now(&world_real), now = begin;
+    uint64_t begin = world_now(&world_real), now;
     do {
         ssize_t len = recv(u->fd, packet, room, MSG_DONTWAIT);
         if (len > 0)

@@ -65,9 +65,12 @@ void memory_node_close(struct memory_node *m)
     m->memory = NULL;
 }
 
-/* A client that opens pawl:// asks for a coordinator first. It is told that here is a memory node. */
-static uint32_t answer_join(const struct memory_node *m, void *packet, uint32_t len)
+/* A client that opens pawl:// asks for a coordinator first. It is told that here is a memory node. Echoes come back. */
+static uint32_t answer_other(const struct memory_node *m, void *packet, uint32_t len)
 {
+    const struct packet_head *h = packet;
+    if (len >= sizeof *h && len <= PACKET_MAX && packet_readable(h) && h->family == PACKET_ECHO)
+        return h->type ? len : 0;
     const struct coord_packet *ask = coord_check(packet, len, 0);
     if (!ask || ask->head.type != COORD_JOIN)
         return 0;
@@ -118,7 +121,7 @@ void memory_node_run(struct memory_node *m, const volatile sig_atomic_t *stop)
             uint32_t len = batch.packet[i].len;
             bool verbs = len >= sizeof(struct verbs_head) && data[0] == VERBS_MAGIC;
             uint64_t random = verbs && data[2] == VERBS_CONNECT ? world_random(&world_real) : 0;
-            len = verbs ? memnode_packet(m->node, data, len, &from, now, random) : answer_join(m, data, len);
+            len = verbs ? memnode_packet(m->node, data, len, &from, now, random) : answer_other(m, data, len);
             if (len)
                 out[count++] = (struct udp_out){.to = batch.packet[i].from, .len = len, .data = data};
         }

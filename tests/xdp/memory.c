@@ -101,6 +101,48 @@ static uint32_t put_verb(struct rng *r, uint8_t *at, uint32_t left, bool sound)
     return (uint32_t)sizeof op + room;
 }
 
+/* One field of some heads is wrong. */
+static void spoil(struct rng *r, struct verbs_head *h)
+{
+    switch (rng_below(r, 40)) {
+    case 0:
+        h->tag++;
+        break;
+    case 1:
+        h->life--;
+        break;
+    case 2:
+        h->life++;
+        break;
+    case 3:
+        h->node_life++;
+        break;
+    case 4:
+        h->client = (uint32_t)rng_below(r, 9);
+        break;
+    case 5:
+        h->space++;
+        break;
+    case 6:
+        h->version++;
+        break;
+    case 7:
+        h->features = 1;
+        break;
+    case 8:
+        h->count += (uint16_t)rng_below(r, 3);
+        break;
+    case 9:
+        h->status = 1;
+        break;
+    case 10:
+        h->len -= 8;
+        break;
+    default:
+        break;
+    }
+}
+
 static uint32_t make_packet(struct rng *r, uint8_t packet[VERBS_PACKET_MAX])
 {
     uint32_t client = (uint32_t)rng_below(r, CLIENTS), len = sizeof(struct verbs_head), count = 0;
@@ -135,43 +177,7 @@ static uint32_t make_packet(struct rng *r, uint8_t packet[VERBS_PACKET_MAX])
     }
     h.count = (uint16_t)count;
     h.len = (uint16_t)len;
-    switch (rng_below(r, 40)) {
-    case 0:
-        h.tag++;
-        break;
-    case 1:
-        h.life--;
-        break;
-    case 2:
-        h.life++;
-        break;
-    case 3:
-        h.node_life++;
-        break;
-    case 4:
-        h.client = (uint32_t)rng_below(r, 9);
-        break;
-    case 5:
-        h.space++;
-        break;
-    case 6:
-        h.version++;
-        break;
-    case 7:
-        h.features = 1;
-        break;
-    case 8:
-        h.count += (uint16_t)rng_below(r, 3);
-        break;
-    case 9:
-        h.status = 1;
-        break;
-    case 10:
-        h.len -= 8;
-        break;
-    default:
-        break;
-    }
+    spoil(r, &h);
     memcpy(packet, &h, sizeof h);
     return len;
 }
