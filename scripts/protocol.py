@@ -33,7 +33,7 @@ CONCERNS = [
     ("src/designs/fisslock/", ["fisslock", "fisslock-racks", "fisslock-stay"], FISSLOCK_TESTS + ["sim/fisslock"]),
     ("src/designs/core/", ONE_SIDED + ["mutex"], ["unit/knobs", "sim/cluster", "sim/recover", "sim/word_unit", "unit/alock", "shm/contract",
                                                    "shm/slots", "shm/contract=shiftlock"]),
-    ("src/designs/packet/", PACKETS, ["unit/srvlock"] + NETLOCK_TESTS + FISSLOCK_TESTS),
+    ("src/designs/packet/", PACKETS, ["unit/srvlock", "unit/rules"] + NETLOCK_TESTS + FISSLOCK_TESTS),
     ("src/dataplane/fission", ["fisslock", "fisslock-racks"], ["unit/fission_rmt"] + FISSLOCK_TESTS),
     ("src/dataplane/netlock", ["netlock", "netlock-switches"], ["unit/netlock_rmt"] + NETLOCK_TESTS),
     ("src/dataplane/shards", ["netlock-switches", "fisslock-racks"], ["unit/rules"]),
