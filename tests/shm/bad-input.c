@@ -32,7 +32,7 @@ static void places(void)
     refused("", NULL, -EINVAL);
     refused("local", NULL, -EINVAL);
     refused("remote:", NULL, -EINVAL);
-    refused("pawl://nowhere:1/x", NULL, -EINVAL);
+    refused("pawl://[::1/x", NULL, -EINVAL);
     refused("local:a/b", NULL, -EINVAL);
     refused("local:a b", NULL, -EINVAL);
     refused("local:\n", NULL, -EINVAL);
