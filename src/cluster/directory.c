@@ -123,9 +123,14 @@ int directory_add(struct directory *d, const void *bytes, uint32_t len, uint64_t
     return 0;
 }
 
+uint64_t directory_order(const struct directory *d, uint64_t index)
+{
+    return index < d->locks ? times(index, d->unstep, d->locks) : UINT64_MAX;
+}
+
 int directory_key_of(const struct directory *d, uint64_t index, const char **bytes, uint32_t *len)
 {
-    uint64_t order = index < d->locks ? times(index, d->unstep, d->locks) : UINT64_MAX;
+    uint64_t order = directory_order(d, index);
     if (order >= d->count)
         return -ENOENT;
     *bytes = d->bytes + d->key[order].at;

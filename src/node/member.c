@@ -134,6 +134,8 @@ bool member_is_rejoining(struct member *m, uint64_t now)
 {
     if (m->nonce_next && now >= m->joining_until_ns)
         m->nonce_next = 0; /* a welcome that comes now is void: much may have been granted since */
+    if (m->superseded)
+        member_rejoin(m, now);
     return m->nonce_next;
 }
 
@@ -155,6 +157,7 @@ static enum member_news on_welcome(struct member *m, const struct coord_welcome 
     m->welcome = *w;
     m->join.nonce = m->nonce_next;
     m->nonce_next = 0;
+    m->superseded = false;
     m->look_for = 0;
     take_welcome(m);
     return MEMBER_JOINED;
@@ -187,5 +190,5 @@ enum member_news member_packet(struct member *m, const void *data, uint32_t len,
         return MEMBER_NOTHING;
     if (p->head.type == COORD_BEAT_ACK)
         return on_beat_ack(m, data);
-    return p->head.type == COORD_REFUSED && p->code == -ESTALE ? MEMBER_STALE : MEMBER_NOTHING;
+    return p->head.type == COORD_REFUSED && p->code == -ESTALE ? MEMBER_SUPERSEDED : MEMBER_NOTHING;
 }

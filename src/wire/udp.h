@@ -29,6 +29,11 @@ static inline bool net_addr_is(struct net_addr a, struct net_addr b)
     return a.ip == b.ip && a.port == b.port;
 }
 
+static inline bool net_addr_known(struct net_addr a)
+{
+    return a.ip != 0;
+}
+
 struct afxdp;
 
 struct udp {

@@ -52,6 +52,13 @@ static inline bool rack_rules_fine(const struct rack_rules *r, unsigned racks)
     return true;
 }
 
+/* Which space it is. A coordinator that has lost its state, or has another one's, is recognised by it. */
+struct rack_identity {
+    uint64_t id[2];    /* of the space: random, made with it */
+    uint32_t version;  /* of its configuration: rises with every change */
+    uint32_t features; /* of its packets */
+};
+
 /* What everybody in the rack knows about a space. Plain data: it travels in packets and lies in shared memory. */
 struct rack_config {
     uint32_t space;    /* in the head of every packet */
@@ -72,6 +79,7 @@ struct rack_config {
     uint64_t mistakes;     /* on purpose; 0 but in variants of the workbench (dataplane/mistake.h) */
     uint32_t keys;         /* enum pawl_keys; 0: dense. Others have their indexes from the coordinator (cluster/directory.h) */
     uint32_t group;        /* dense keys that share a lock, for where there are more keys than locks are worth having; 0: one */
+    struct rack_identity identity;
 };
 
 /* Switches that take part in the space. */
