@@ -26,7 +26,8 @@ static struct {
 static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D[,D...]", "designs to try; default word", &opts.design, NULL},
     {"seeds", 0, ARG_RANGE, "A:B", "a run for each seed from A to B-1; default 0:100", &opts.seeds, NULL},
-    {"faults", 0, ARG_STRING, "LIST", "all, none, or names with commas between; default all", &opts.faults, NULL},
+    {"faults", 0, ARG_STRING, "LIST",
+     "all, rack (all, and those of the coordinator), none, or names with commas between; default all", &opts.faults, NULL},
     {"model", 0, ARG_STRING, "NAME", "model of the simulated cluster; default 'default'", &opts.model, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
     {"campaign", 0, ARG_U64, "N", "1: one mix of operations for all seeds (default); 2: every seed draws its own", &opts.campaign,
@@ -55,7 +56,8 @@ static const struct args usage = {
         "crash, while an oracle checks every grant. Then all faults end, and every client must get on.\n"
         "Faults that a design does not tolerate are left out, and for designs that are wrong on purpose those that would hide it.",
     .after =
-        "Faults: loss, duplicate, reorder, delay, partition, pause, crash-client, crash-server, crash-switch, unknown, drift.\n"
+        "Faults: loss, duplicate, reorder, delay, partition, pause, crash-client, crash-server, crash-switch, unknown, drift;\n"
+        "of a rack's coordinator: crash-coordinator, disk, operator.\n"
         "Exit status: 0 no violation was found, 1 an invariant was violated or a client got stuck (the command that\n"
         "repeats the run is printed), 2 wrong usage, 130 interrupted before a violation was found.",
     ARGS_TABLE(table),
@@ -156,7 +158,7 @@ static int campaign(const struct design *const *chosen, const struct knobs *knob
         progress.out = NULL; /* the trace itself is company enough */
     for (unsigned i = 0; i < count && !rc && !interrupted; i++) {
         assert(chosen[i]);
-        uint32_t left_out = faults & ~chosen[i]->tolerates;
+        uint32_t left_out = faults & ~campaign_faults(chosen[i], faults);
         memset(sum, 0, sizeof *sum);
         sum->design = chosen[i];
         sum->faults = faults & ~left_out;

@@ -10,30 +10,22 @@
 
 #define RESTORE_LIVES (UINT32_C(1) << 20) /* that an older or damaged state may not know of: three days' */
 #define GARBAGE_MAX (UINT64_C(256) << 10) /* bytes of records that later ones replace, until a snapshot */
-#define BATCH_RECORDS 512u                /* of one append */
 
 /* ---- the log ---- */
 
-/* Records of one append. What they point to stays until then. */
-struct batch {
-    struct store_record record[BATCH_RECORDS];
-    unsigned count;
-    uint32_t used;
-};
-
 /* Whether it fits. */
-static bool add(const struct service *s, struct batch *b, enum state_record type, const void *data, uint16_t len)
+static bool add(const struct service *s, struct service_batch *b, enum state_record type, const void *data, uint16_t len)
 {
     const struct store_record r = {.type = (uint8_t)type, .len = len, .data = data};
     uint32_t cost = s->store->ops->cost(&r);
-    if (b->count == BATCH_RECORDS || b->used + cost > STORE_APPEND_MAX - 64) /* room for the end of the append */
+    if (b->count == SERVICE_RECORDS || b->used + cost > STORE_APPEND_MAX - 64) /* room for the end of the append */
         return false;
     b->record[b->count++] = r;
     b->used += cost;
     return true;
 }
 
-static int append(struct service *s, struct batch *b)
+static int append(struct service *s, struct service_batch *b)
 {
     int rc = b->count ? s->store->ops->append(s->store, b->record, b->count) : 0;
     s->failed += rc != 0;
@@ -44,18 +36,13 @@ static int append(struct service *s, struct batch *b)
 
 static int append_one(struct service *s, enum state_record type, const void *data, uint16_t len)
 {
-    struct batch *b = calloc(1, sizeof *b);
-    if (!b)
-        return -ENOMEM;
-    add(s, b, type, data, len);
-    int rc = s->store ? append(s, b) : 0;
-    free(b);
-    return rc;
+    add(s, &s->batch, type, data, len);
+    return append(s, &s->batch);
 }
 
 /* ---- what is not in the log yet ---- */
 
-static int write_names(struct service *s, struct batch *b)
+static int write_names(struct service *s, struct service_batch *b)
 {
     const struct directory *d = &s->state.directory;
     while (s->state.names_written < d->count) {
@@ -70,7 +57,7 @@ static int write_names(struct service *s, struct batch *b)
     return 0;
 }
 
-static int write_station(struct service *s, struct batch *b, struct coord_station *station, unsigned place, bool serves)
+static int write_station(struct service *s, struct service_batch *b, struct coord_station *station, unsigned place, bool serves)
 {
     struct state_station t;
     memset(&t, 0, sizeof t);
@@ -87,7 +74,7 @@ static int write_station(struct service *s, struct batch *b, struct coord_statio
     return 0;
 }
 
-static int write_stations(struct service *s, struct batch *b)
+static int write_stations(struct service *s, struct service_batch *b)
 {
     struct coordinator *c = &s->coordinator;
     int rc = 0;
@@ -100,7 +87,7 @@ static int write_stations(struct service *s, struct batch *b)
     return rc;
 }
 
-static int write_counters(struct service *s, struct batch *b, uint64_t now)
+static int write_counters(struct service *s, struct service_batch *b, uint64_t now)
 {
     struct coordinator *c = &s->coordinator;
     uint32_t lives = coordinator_lives_wanted(c, now);
@@ -126,12 +113,10 @@ static int write_counters(struct service *s, struct batch *b, uint64_t now)
 
 static int write_all(struct service *s, uint64_t now)
 {
-    static _Thread_local struct batch b;
-    b.count = 0;
-    b.used = 0;
-    int names = write_names(s, &b), rc = write_stations(s, &b);
+    struct service_batch *b = &s->batch;
+    int names = write_names(s, b), rc = write_stations(s, b);
     if (!rc)
-        rc = write_counters(s, &b, now);
+        rc = write_counters(s, b, now);
     if (s->store->since_snapshot > GARBAGE_MAX + 2 * s->state.directory.bytes_used)
         s->store->ops->snapshot(s->store, state_each, &s->state); /* if it fails, the log goes on */
     return names ? names : rc;
@@ -234,7 +219,10 @@ static int change_config(struct service *s, const struct coord_params *p, struct
     s->state.lease_ns = max_u64(s->state.lease_ns, config->lease_ns);
     if (MISTAKE(p->mistakes, COORD_MISTAKE_LEASE))
         s->state.lease_ns = config->lease_ns;
-    int rc = s->store->ops->snapshot(s->store, state_each, &s->state);
+    add(s, &s->batch, STATE_CONFIG, &s->state.config, sizeof s->state.config);
+    add(s, &s->batch, STATE_LEASE, &s->state.lease_ns, sizeof s->state.lease_ns);
+    int rc = restored ? s->store->ops->snapshot(s->store, state_each, &s->state) : append(s, &s->batch);
+    s->batch.count = s->batch.used = 0;
     return rc ? explain(rc, "%s: cannot be written: %s", s->file.path, strerror(-rc)) : 0;
 }
 
@@ -288,7 +276,7 @@ static int open_log(struct service *s, const struct coord_params *p, const struc
     if (rc)
         return rc;
     s->store = &s->file.store;
-    if (torn)
+    if (torn && s->state.config.config.locks)
         s->store->ops->snapshot(s->store, state_each, &s->state);
     if (how == STORE_FRESH)
         return 0;
@@ -349,8 +337,8 @@ int service_open(struct service *s, const struct coord_params *params, const str
 
 void service_close(struct service *s)
 {
-    if (s->store)
-        s->store->ops->close(s->store);
+    if (s->file.store.ops)
+        s->file.store.ops->close(&s->file.store);
     s->store = NULL;
     state_free(&s->state);
     free(s->members);

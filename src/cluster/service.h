@@ -14,6 +14,15 @@ struct service_answer {
     _Alignas(8) uint8_t bytes[PACKET_MAX];
 };
 
+#define SERVICE_RECORDS 512u /* of one append */
+
+/* Records of one append. What they point to stays until then. */
+struct service_batch {
+    struct store_record record[SERVICE_RECORDS];
+    unsigned count;
+    uint32_t used;
+};
+
 struct service {
     struct coordinator coordinator;
     struct coord_member *members;
@@ -22,6 +31,7 @@ struct service {
     struct store *store; /* null: the state is in memory alone */
     uint32_t first_life; /* of this coordinator: its steward's terms begin with it, too */
     uint64_t failed;     /* appends that failed */
+    struct service_batch batch;
 };
 
 /* Reads the state, or makes it, and starts the coordinator. 0, or a negative code, explained. The configuration that `p` asks for

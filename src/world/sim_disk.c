@@ -11,6 +11,7 @@
 struct sim_disk_open {
     struct disk_file file;
     struct sim_disk_entry *entry;
+    struct sim_disk_open *next;
     bool lock;
 };
 
@@ -76,7 +77,8 @@ static int hand_out(struct disk *d, struct sim_disk_entry *e, bool lock, struct 
     struct sim_disk_open *o = malloc(sizeof *o);
     if (!o)
         return -ENOMEM;
-    *o = (struct sim_disk_open){.file.disk = d, .entry = e, .lock = lock};
+    *o = (struct sim_disk_open){.file.disk = d, .entry = e, .next = disk_of(d)->open, .lock = lock};
+    disk_of(d)->open = o;
     *out = &o->file;
     return 0;
 }
@@ -108,6 +110,10 @@ static int disk_lock(struct disk *d, const char *path, struct disk_file **out)
 static void disk_close(struct disk_file *f)
 {
     struct sim_disk_open *o = container_of(f, struct sim_disk_open, file);
+    struct sim_disk_open **at = &disk_of(f->disk)->open;
+    while (*at != o)
+        at = &(*at)->next;
+    *at = o->next;
     if (o->lock)
         o->entry->locked = false;
     free(o);
@@ -179,10 +185,13 @@ static int disk_sync(struct disk_file *f)
 {
     struct sim_disk *d = disk_of(f->disk);
     struct sim_disk_entry *e = entry_of(f);
-    if (d->sim && d->sim->current && d->sync_ns)
-        while (sim_task_wait(sim_current(d->sim), sim_now(d->sim) + rng_between(&d->random, d->sync_ns / 4, d->sync_ns)) !=
-               -ETIMEDOUT)
+    if (d->sim && d->sim->current && d->sync_ns) {
+        uint64_t until = sim_now(d->sim) + rng_between(&d->random, d->sync_ns / 4, d->sync_ns);
+        if (d->on_sync)
+            d->on_sync(d->ctx, until);
+        while (sim_task_wait(sim_current(d->sim), until) != -ETIMEDOUT)
             ;
+    }
     if (d->syncs_left && d->syncs_left-- == 1) {
         d->syncs_left = 1;
         return -EIO;
@@ -228,6 +237,8 @@ void sim_disk_init(struct sim_disk *d, struct sim *sim, uint64_t seed)
 
 void sim_disk_free(struct sim_disk *d)
 {
+    while (d->open)
+        disk_close(&d->open->file);
     for (unsigned i = 0; i < SIM_DISK_FILES; i++)
         clear(&d->files[i]);
 }
@@ -249,6 +260,8 @@ static void tear(struct sim_disk *d, struct sim_disk_entry *e, uint64_t at, uint
 
 void sim_disk_crash(struct sim_disk *d)
 {
+    while (d->open)
+        disk_close(&d->open->file);
     for (unsigned i = 0; i < SIM_DISK_FILES; i++) {
         struct sim_disk_entry *e = &d->files[i];
         e->locked = false;

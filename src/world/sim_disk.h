@@ -39,6 +39,9 @@ struct sim_disk {
     uint64_t bytes_max;  /* of all files; 0: without bound */
     unsigned syncs_left; /* so many less one succeed, then all fail with -EIO: the power is going; 0: all succeed */
     struct sim_disk_entry files[SIM_DISK_FILES];
+    struct sim_disk_open *open;                    /* files that are; a crash closes them */
+    void (*on_sync)(void *ctx, uint64_t until_ns); /* one begins, and ends then; null: of no interest */
+    void *ctx;
     uint64_t syncs, torn; /* counts: torn: writes that a crash cut */
 };
 

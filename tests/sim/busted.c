@@ -87,6 +87,12 @@ static const struct {
     {"busted-netlock-crowd", {"I13:"}},
     {"busted-netlock-stale", {"I13:"}},
     {"busted-netlock-silent", {"I9:", "I11:"}},
+    {"busted-coordinator-clock", {"I1:", "I2:", "I9:"}},
+    {"busted-coordinator-anonymous", {"I1:", "I2:"}},
+    {"busted-coordinator-early", {"I1:", "I2:"}},
+    {"busted-coordinator-lease", {"I1:", "I2:"}},
+    {"busted-coordinator-places", {"I1:", "I2:", "I9:"}},
+    {"busted-coordinator-torn", {"I1:", "I2:"}},
 };
 
 static bool breaks(size_t which, const char *why)

@@ -186,8 +186,8 @@ static void crashes(uint64_t seed)
         if (!append_name((unsigned)acknowledged))
             acknowledged++;
         disk.syncs_left = 0;
-        sim_disk_crash(&disk);
         close_it();
+        sim_disk_crash(&disk);
         torn = disk.torn;
     }
     CHECK(torn);
@@ -229,8 +229,8 @@ static void full(void)
     CHECK_EQ(append_name(n), -ENOSPC);
     disk.bytes_max = 0;
     CHECK_EQ(append_name(n), 0);
-    sim_disk_crash(&disk);
     close_it();
+    sim_disk_crash(&disk);
     CHECK_EQ(open_it(STORE_CONTINUE, "test"), 0);
     CHECK_EQ(names_there(n + 1), n + 1);
     close_it();

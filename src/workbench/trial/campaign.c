@@ -53,6 +53,13 @@ static void on_deadlock(void *user, unsigned client, unsigned task, bool true_on
         oracle_violation(&c->oracle, "I13: client %u was told of a deadlock, and there is none", client * ACTORS_MAX + task);
 }
 
+/* The coordinator does not start with a state that nothing has happened to. */
+static void on_refused(void *user, const char *why)
+{
+    struct campaign *c = user;
+    oracle_violation(&c->oracle, "I18: the coordinator refuses its own state: %s", why);
+}
+
 static void on_client_gone(struct cluster_client *client)
 {
     on_gone(client->cluster->params.user, client->id);
@@ -263,6 +270,7 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
         .work = campaign_work,
         .on_gone = on_gone,
         .on_deadlock = on_deadlock,
+        .on_refused = on_refused,
         .apply = c->calls ? campaign_apply : NULL,
         .user = c,
     };
@@ -320,6 +328,11 @@ static int run_rack(struct campaign *c, const struct campaign_params *p, const s
     out->moves = p->design->packet->switch_moves ? p->design->packet->switch_moves(c->rack.switch_memory) : 0;
     rack_free(&c->rack);
     return 0;
+}
+
+uint32_t campaign_faults(const struct design *d, uint32_t faults)
+{
+    return faults & (d->tolerates | (d->kind != DESIGN_BUSTED && rack_coordinates(d) ? FAULTS_COORDINATOR : 0));
 }
 
 int campaign_run(const struct campaign_params *p, struct campaign_result *out)

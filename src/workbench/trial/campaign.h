@@ -37,6 +37,10 @@ struct campaign_result {
     uint64_t faults[FAULT_KINDS];
 };
 
+/* Those of the faults that a campaign of this design can have: it tolerates them; or they strike the coordinator, and the simulated
+ * rack of this design has one. */
+uint32_t campaign_faults(const struct design *d, uint32_t faults);
+
 /* 0 or -ENOMEM; what the oracle found is in the result. */
 int campaign_run(const struct campaign_params *p, struct campaign_result *out);
 

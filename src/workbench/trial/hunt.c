@@ -37,7 +37,7 @@ static struct campaign_params params_of(const struct hunt_params *p, uint64_t ta
     const struct design *d = p->designs[task % p->count];
     unsigned campaign = mix64(seed) % FIXED_ONE_IN ? CAMPAIGN_SWARM : CAMPAIGN_FIXED;
     return (struct campaign_params){
-        .design = d, .faults = p->faults & d->tolerates, .seed = seed, .campaign = p->campaign ? p->campaign : campaign};
+        .design = d, .faults = campaign_faults(d, p->faults), .seed = seed, .campaign = p->campaign ? p->campaign : campaign};
 }
 
 /* ---- a worker ---- */
