@@ -156,6 +156,8 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     uint64_t longest = p->state ? max_u64(p->state->lease_ns, p->lease_ns) : p->lease_ns; /* I16 */
     c->open_ns = p->fresh ? now : now + lease_over(longest);
     c->stations_ns = longest > p->lease_ns ? c->open_ns : now;
+    for (uint32_t m = 1; m <= p->machines && !p->fresh; m++)
+        members[m].until_ns = 1; /* a former coordinator may have given the number, and locks may name it */
     return 0;
 }
 
@@ -359,7 +361,7 @@ static uint32_t beat_host(struct coordinator *c, const struct coord_beat *beat, 
     struct coord_member *m = &c->members[number];
     look_at(m, now);
     /* A host that joined a former coordinator. A life that was never reserved is of a coordinator with a later state than ours. */
-    bool adopt = !m->until_ns && now < c->open_ns && p->code == coord_config_sum(&c->config) && p->head.epoch <= c->lives;
+    bool adopt = !m->life && now < c->open_ns && p->code == coord_config_sum(&c->config) && p->head.epoch <= c->lives;
     if (adopt)
         *m = (struct coord_member){.life = p->head.epoch, .live = true, .at = from};
     if (!m->live || m->life != p->head.epoch)

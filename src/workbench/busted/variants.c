@@ -23,6 +23,9 @@ extern const struct design design_alock, design_citron, design_fisslock, design_
 /* Where nothing but a retransmission moves the lock on. */
 #define UNORDERED (FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DUPLICATE) | FAULT_BIT(FAULT_REORDER))
 
+/* A coordinator that restarts with other settings while some hosts do not hear of it. */
+#define RESTARTED (FAULT_BIT(FAULT_PARTITION) | FAULT_BIT(FAULT_CRASH_COORDINATOR) | FAULT_BIT(FAULT_OPERATOR))
+
 #define FIXED (UINT64_C(1) << 63) /* campaigns draw no policies */
 
 /* Rows of a design: the name after its own, the mistake without its prefix. */
@@ -106,7 +109,8 @@ static const struct variant {
     {COORDINATOR("clock", CLOCK, "lives begin at what the wall clock shows")},
     {COORDINATOR("anonymous", ANONYMOUS, "a state that is missing is taken for a new space, and spaces have no id")},
     {COORDINATOR("early", EARLY, "answers are sent before the log is synced")},
-    {COORDINATOR("lease", LEASE, "the lease that was given before is not known after a restart")},
+    {"busted-coordinator-lease", &design_srvlock, COORD_MISTAKE_LEASE, RESTARTED, 0,
+     "the lease that was given before is not known after a restart"},
     {COORDINATOR("places", PLACES, "a lock server's place is not known after a restart, and a superseded server goes on")},
     {COORDINATOR("torn", TORN, "damage of the log is taken for an append that was not completed")},
     {CITRON("no-abort", NO_ABORT, FAULTS_ALL, "a client that made itself known too late goes on")},

@@ -21,6 +21,7 @@
 #define SPILL_SALT UINT64_C(0x7370696c)
 #define CALL_SALT UINT64_C(0x63616c6c)
 #define RANK_SALT UINT64_C(0x72616e6b)
+#define LONG_SALT UINT64_C(0x6c6f6e67)
 #define SWARM_SALT UINT64_C(0x737761726d)
 #define SPILL_ONE_IN 2             /* runs of designs that spill: the switch has room for some of the locks only */
 #define POLL_NS (20 * NS_PER_US)   /* waiters look this often: ten times less than a real one, to save events */
@@ -349,6 +350,9 @@ int campaign_run(const struct campaign_params *p, struct campaign_result *out)
         model_set(&model, "lease_ns", c->mix.lease_ns);
     }
     model_set(&model, "poll_ns", max_u64(model_get(&model, MODEL_poll_ns), POLL_NS));
+    c->long_ns = c->mix.lease_ns;
+    if (p->faults & FAULTS_COORDINATOR) /* leases of the coordinator change, and some holds are to outlast the shorter ones */
+        c->long_ns *= 1 + mix64(p->seed ^ LONG_SALT) % 4;
     c->design = p->design;
     c->shared = p->design->features & DESIGN_SHARED;
     c->convert = p->design->features & DESIGN_CONVERT;

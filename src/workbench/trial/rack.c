@@ -559,7 +559,7 @@ static int add_host(struct rack *r, unsigned i)
 
 static int add_server(struct rack *r, unsigned i)
 {
-    struct sim_host *host = r->design->on_hosts ? r->hosts[i].host : sim_host_new(&r->sim);
+    struct sim_host *host = r->design->on_hosts && !r->coordinator ? r->hosts[i].host : sim_host_new(&r->sim);
     r->servers[i].machine = r->config.server[i];
     if (host)
         r->host_of[r->config.server[i]] = host->id;

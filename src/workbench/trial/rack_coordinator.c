@@ -56,7 +56,7 @@ struct rack_coordinator {
 
 bool rack_coordinates(const struct design *d)
 {
-    return d->packet && !d->packet->steward_packet && !packet_divides(d->packet) && !d->packet->on_hosts &&
+    return d->packet && !d->packet->steward_packet && !packet_divides(d->packet) &&
            (d->substrates & DESIGN_ON_UDP || d->kind == DESIGN_BUSTED);
 }
 
@@ -211,21 +211,21 @@ static int bind_port(struct rack_coordinator *k)
 
 /* ---- what happens to it ---- */
 
-/* A host reaches neither the coordinator nor the lock servers for a while: an operator who restarts one thing often restarts more.
- */
+/* Some hosts reach neither the coordinator nor the lock servers for a while: an operator who restarts one thing often restarts
+ * more. */
 static void cut_off(struct rack_coordinator *k)
 {
     struct rack *r = k->rack;
     struct sim *sim = &r->sim;
-    uint32_t host = r->hosts[rng_below(&k->random, r->params.hosts)].host->id;
-    uint64_t until = min_u64(sim_now(sim) + 1 + rng_below(&k->random, 4 * r->params.lease_ns), r->params.safety_ns);
+    uint64_t hosts = rng_next(&k->random), longest = sim_now(sim) + 1 + rng_below(&k->random, 4 * r->params.lease_ns);
     if (!(sim->faults.active & FAULT_BIT(FAULT_PARTITION)))
         return;
-    for (uint32_t other = 0; other < sim->host_count; other++)
-        if (other != host && (other == k->host->id || other >= r->params.hosts + 1)) {
-            sim_partition(sim, host, other, until);
-            sim_partition(sim, other, host, until);
-        }
+    for (unsigned i = 0; i < r->params.hosts; i++)
+        for (uint32_t host = r->hosts[i].host->id, other = 0; other < sim->host_count && (hosts >> i & 1); other++)
+            if (other == k->host->id || other > r->params.hosts) { /* the coordinator is the first, then come the hosts */
+                sim_partition(sim, host, other, min_u64(longest, r->params.safety_ns));
+                sim_partition(sim, other, host, min_u64(longest, r->params.safety_ns));
+            }
 }
 
 /* Before it starts: what the disk has done meanwhile, and what the operator says. */
@@ -237,7 +237,7 @@ static void meanwhile(struct rack_coordinator *k)
     if (strikes(k, FAULT_OPERATOR)) {
         count(k, FAULT_OPERATOR);
         if (rng_chance(r, 1, 2))
-            k->lease_ns = (k->rack->params.lease_ns << rng_below(r, 3)) >> rng_below(r, 4);
+            k->lease_ns = (k->rack->params.lease_ns << rng_below(r, 4)) >> rng_below(r, 3); /* a quarter to eight times */
         k->wall = rng_chance(r, 1, 2) ? k->wall + 1 : (uint32_t)(1 + rng_below(r, 2 * WALL_BEGIN));
         if (rng_chance(r, 1, 3))
             k->path = PATH_OTHER;

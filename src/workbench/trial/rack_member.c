@@ -74,6 +74,21 @@ static void say_beat(const struct rack_member *m, uint16_t machine, uint64_t fou
     send_packet(m, &b, sizeof b);
 }
 
+/* For the machine that the coordinator asked about. */
+static void look(struct rack_member *m)
+{
+    struct rack *r = m->rack;
+    if (m->role != COORD_SWITCH || !m->look_for || !r->design->switch_scan)
+        return;
+    uint64_t found = r->design->switch_scan(r->switch_memory, m->look_for, sim_now(&r->sim), &r->outbox);
+    rack_switch_flush(r);
+    if (found == UINT64_MAX)
+        return;
+    uint16_t machine = m->look_for;
+    m->look_for = 0;
+    say_beat(m, machine, found);
+}
+
 /* ---- time ---- */
 
 static void tick(void *arg, uint64_t tag);
@@ -108,10 +123,12 @@ static void tick(void *arg, uint64_t tag)
     }
     if (m->joined && !rack_member_lives(m))
         end(m);
-    if (m->joined)
+    if (m->joined) {
+        look(m);
         say_beat(m, 0, 0);
-    else
+    } else {
         say_join(m);
+    }
     if (m->joined)
         lease = m->welcome.config.lease_ns;
     tick_at(m, now + 1 + lease / (m->joined && m->role == COORD_HOST ? BEAT_SHARE : JOIN_SHARE));
@@ -167,21 +184,6 @@ static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
     m->until_ns = until;
 }
 
-/* For the machine that the coordinator asked about. */
-static void look(struct rack_member *m)
-{
-    struct rack *r = m->rack;
-    if (m->role != COORD_SWITCH || !m->look_for || !r->design->switch_scan)
-        return;
-    uint64_t found = r->design->switch_scan(r->switch_memory, m->look_for, sim_now(&r->sim), &r->outbox);
-    rack_switch_flush(r);
-    if (found == UINT64_MAX)
-        return;
-    uint16_t machine = m->look_for;
-    m->look_for = 0;
-    say_beat(m, machine, found);
-}
-
 void rack_member_packet(struct rack_member *m, const void *data, uint32_t len)
 {
     const struct coord_packet *p = coord_check(data, len, coord_space_id("sim"));
@@ -192,10 +194,8 @@ void rack_member_packet(struct rack_member *m, const void *data, uint32_t len)
         return;
     }
     bool ours = m->joined && p->head.nonce == m->nonce && p->head.epoch == m->welcome.packet.head.generation;
-    if (ours && p->head.type == COORD_BEAT_ACK) {
+    if (ours && p->head.type == COORD_BEAT_ACK)
         on_acknowledged(m, data);
-        look(m);
-    }
     bool deaf = m->role == COORD_SERVER && MISTAKE(m->rack->config.mistakes, COORD_MISTAKE_PLACES) &&
                 m->welcome.config.identity.version == rack_coordinator_version(m->rack);
     if (ours && p->head.type == COORD_REFUSED && p->code == -ESTALE && !deaf) /* I17 */
