@@ -30,6 +30,5 @@ int main(void)
     apart();
     campaigns("srvlock");
     campaigns("fisslock");
-    campaigns("fisslock-stay");
     return 0;
 }
