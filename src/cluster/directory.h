@@ -24,7 +24,7 @@ struct directory {
     struct directory_key *key; /* by order */
     char *bytes;
     uint64_t bytes_used, bytes_room;
-    uint64_t *buckets; /* order + 1, by hash; 0: none */
+    uint64_t *buckets; /* order + 1, by hash, with a part of the hash above; 0: none */
     uint64_t bucket_count;
 };
 
