@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Racks with their coordinator: its host crashes and its process is killed, its disk is slow, full and flips bits, operators restart
- * it with another lease, another state and another clock, and start lock servers where there is no place for them; beside all other
- * faults. No lock is held twice, no token falls, and all get on afterwards. */
+/* Racks with their coordinator: its host crashes and its process is killed, its disk is slow, full and flips bits, operators
+ * restart it with another lease, another state and another clock, and start lock servers where there is no place for them; beside
+ * all other faults. No lock is held twice, no token falls, and all get on afterwards. */
 #include "tests/sim/runs.h"
 
 #define SEEDS 120

@@ -129,7 +129,8 @@ static void flips_and_cuts(void)
     struct sim_disk_entry *e = sim_disk_find(&disk, PATH);
     save(e);
     CHECK(end < copy.size);
-    for (uint64_t at = 0; at < copy.size; at += at < 4200 || (at >= end - 3000 && at < end + 64) ? 1 : 61) {
+    for (uint64_t at = 0; at < copy.size;
+         at += at < 64 || (at >= 4000 && at < 4200) || (at >= end - 900 && at < end + 64) ? 1 : 509) {
         static const uint8_t bits[] = {1, 0x80, 0xff};
         sim_disk_flip(e, at, bits[at % countof(bits)]);
         bool is_whole = whole_or_refused(0);
@@ -140,12 +141,12 @@ static void flips_and_cuts(void)
     }
     CHECK(whole && refused);
     /* Each byte of the log itself, whose latest append has a second copy. */
-    for (uint64_t at = end - 3000 > 45056 ? end - 3000 : 45056; at < end; at++) {
+    for (uint64_t at = end - 900 > 45056 ? end - 900 : 45056; at < end; at++) {
         sim_disk_flip(e, at, 4);
         CHECK(whole_or_refused(0) || at < end - 16);
         put_back(e);
     }
-    for (uint64_t size = 0; size < copy.size; size += size % 4096 < 64 || (size > end - 64 && size < end + 64) ? 1 : 127) {
+    for (uint64_t size = 0; size < copy.size; size += size % 4096 < 64 || (size > end - 64 && size < end + 64) ? 1 : 1021) {
         sim_disk_cut(e, size);
         CHECK(!whole_or_refused(size));
         put_back(e);
@@ -259,7 +260,7 @@ static void restored(void)
 int main(void)
 {
     flips_and_cuts();
-    for (uint64_t seed = 0; seed < 400; seed++)
+    for (uint64_t seed = 0; seed < 100; seed++)
         crashes(seed);
     refusals();
     full();
