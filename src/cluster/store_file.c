@@ -406,7 +406,7 @@ static int load(struct store_file *s, enum store_how how, struct store_identity 
 {
     uint64_t size = 0;
     int rc = ops_of(s)->size(s->file, &size);
-    struct tail *t = malloc(sizeof *t);
+    struct tail *t = calloc(1, sizeof *t);
     if (!t)
         return -ENOMEM;
     if (!rc)
