@@ -75,7 +75,6 @@ static void stop(pid_t pid)
 static void coordinator_main(unsigned unused)
 {
     struct coordinating c = {.stop = &never};
-    const char *why;
     const struct coord_params p = {.design = design_find("fisslock"),
                                    .space = space,
                                    .locks = 2 * locks,
@@ -86,8 +85,8 @@ static void coordinator_main(unsigned unused)
                                    .requests = (uint16_t)(per_session() + 64),
                                    .life = 1,
                                    .fresh = true};
-    if (coordinating_open(&c, &p, coordinator, &why))
-        kit_die("the coordinator cannot start: %s", why ? why : "its port is taken");
+    if (coordinating_open(&c, &p, NULL, coordinator))
+        kit_die("the coordinator cannot start: %s", explained());
     coordinating_run(&c);
 }
 

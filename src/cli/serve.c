@@ -21,7 +21,7 @@
 static struct {
     const char *listen, *join, *space, *design, *keys, *state, *tune;
     uint64_t locks, group, lease_ns, hosts, sessions, holds, servers, own, spin_ns, racks;
-    bool fresh, json, servers_seen, own_seen, backup, racks_seen, locks_seen, sessions_seen;
+    bool fresh, restore, json, servers_seen, own_seen, backup, racks_seen, locks_seen, sessions_seen;
 } opts = {.listen = DEFAULT_LISTEN,
           .space = "default",
           .design = "srvlock",
@@ -43,8 +43,8 @@ static const struct arg serve_table[] = {
      &opts.locks_seen},
     {"group", 0, ARG_U64, "G", "dense keys that share a lock: 0 to N*G-1; default 1", &opts.group, NULL},
     {"state", 0, ARG_STRING, "DIR",
-     "folder for the files with keys (unless dense) and rules of racks; default $XDG_STATE_HOME/pawl or ~/.local/state/pawl",
-     &opts.state, NULL},
+     "folder for the space's state: names, rules, counters; default $XDG_STATE_HOME/pawl or ~/.local/state/pawl", &opts.state,
+     NULL},
     {"lease", 0, ARG_DURATION, "S", "how long a silent host keeps what it holds; default 2", &opts.lease_ns, NULL},
     {"hosts", 0, ARG_U64, "N", "hosts that can take part at once; default 64", &opts.hosts, NULL},
     {"sessions", 0, ARG_U64, "N", "open sessions of one host; default 64; on a memory node: of the space; default 256",
@@ -62,7 +62,11 @@ static const struct arg serve_table[] = {
     {"join", 0, ARG_STRING, "ADDRESS:PORT", "run a lock server for the rack of that coordinator, and nothing else", &opts.join,
      NULL},
     {"spin", 0, ARG_DURATION, "S", "poll for packets this long before sleeping; default 0", &opts.spin_ns, NULL},
-    {"fresh", 0, ARG_FLAG, NULL, "no host holds anything from before: grant at once, without waiting for a lease", &opts.fresh,
+    {"fresh", 0, ARG_FLAG, NULL,
+     "begin a new space: no host holds anything from before, and no name counts; with --join: a server that grants at once",
+     &opts.fresh, NULL},
+    {"restore", 0, ARG_FLAG, NULL,
+     "go on with a state that is damaged, or an older copy: what is missing is lost, and all hosts must join anew", &opts.restore,
      NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
     CLI_JSON_OPTION(&opts.json),
@@ -70,7 +74,7 @@ static const struct arg serve_table[] = {
 
 static const struct args serve_usage = {
     .command = "pawl serve",
-    .usage = "[--space NAME] [--design D] [--locks N] [--listen ADDRESS:PORT] [OPTION]...\n"
+    .usage = "[--space NAME] [--design D] [--locks N] [--listen ADDRESS:PORT] [--fresh|--restore] [OPTION]...\n"
              "       pawl serve --join ADDRESS:PORT [--space NAME] [--listen ADDRESS:PORT] [--fresh]",
     .about =
         "Runs the coordinator of a rack, and lock servers if the design has any. The coordinator keeps the list of hosts, "
@@ -79,8 +83,13 @@ static const struct args serve_usage = {
         "node:\n"
         "the lock memory, on which clients execute verbs by datagrams. Clients then open pawl://ADDRESS:PORT/NAME.",
     .after =
-        "Unless --fresh, nothing is granted for one lease: a host may hold something from before. There is no authentication:\n"
-        "listen only where all senders can be trusted.\n\n"
+        "A space's state is a file, DIR/NAME.state. The first start of a space needs --fresh. Later ones go on with the file; a "
+        "file that\n"
+        "is missing, damaged or another space's is an error, since clients may hold locks by what was in it. --fresh keeps it as\n"
+        "NAME.state.old, and is refused while members of the old space send heartbeats to this address.\n\n"
+        "Unless --fresh, nothing is granted for one lease: a host may hold something from before. With another --lease than last "
+        "time the\n"
+        "longer one counts. There is no authentication: listen only where all senders can be trusted.\n\n"
         "With --group G there are G times as many dense keys as locks, so that a switch has room for all locks. Use it for keys "
         "that\n"
         "are requested rarely and evenly. Keys with the same remainder by N exclude each other, in one session, too.\n\n"
@@ -88,26 +97,28 @@ static const struct args serve_usage = {
         "restarts\n"
         "needs that file. It goes with --keys and --locks. In the same way DIR/NAME.rules says which rack has which locks.\n\n"
         "Examples:\n"
+        "  pawl serve --space test --locks 1M --fresh\n"
         "  pawl serve --space test --locks 1M\n"
-        "  pawl serve --space test --design srvlock --servers 2 --own 1\n"
+        "  pawl serve --space test --design srvlock --servers 2 --own 1 --fresh\n"
         "  pawl serve --join 127.0.0.1:7070 --space test --listen 127.0.0.1:7080\n"
-        "  pawl serve --space test --design fisslock-racks --racks 4\n"
+        "  pawl serve --space test --design fisslock-racks --racks 4 --fresh\n"
         "  pawl serve --space test --design shiftlock --lease 10\n\n"
         "Runs until SIGINT or SIGTERM. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
     ARGS_TABLE(serve_table),
 };
 
-/* The path of the space's files without their endings; makes the folder. 0, or the exit status after a complaint. */
-static int state_path(char out[JOURNAL_PATH_LEN])
+/* The path of the space's state; makes the folder. 0, or the exit status after a complaint. */
+static int state_path(char out[STORE_PATH_LEN])
 {
-    char folder[JOURNAL_PATH_LEN - COORD_NAME_LEN - 8];
+    char folder[STORE_PATH_LEN - COORD_NAME_LEN - 16];
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     int len = opts.state        ? snprintf(folder, sizeof folder, "%s", opts.state)
               : state && *state ? snprintf(folder, sizeof folder, "%s/pawl", state)
               : home && *home   ? snprintf(folder, sizeof folder, "%s/.local/state/pawl", home)
                                 : -1;
     if (len <= 0 || (size_t)len >= sizeof folder)
-        return cli_say("serve", EXIT_USAGE, "there is no folder for keys and rules: set --state DIR, XDG_STATE_HOME or HOME");
+        return cli_say("serve", EXIT_USAGE,
+                       "there is no folder for the state of the space: set --state DIR, XDG_STATE_HOME or HOME");
     if (strchr(opts.space, '/'))
         return cli_say("serve", EXIT_USAGE, "the name of the space must not have a slash");
     for (char *slash = strchr(folder + 1, '/');; slash = strchr(slash + 1, '/')) {
@@ -119,7 +130,7 @@ static int state_path(char out[JOURNAL_PATH_LEN])
             break;
         *slash = '/';
     }
-    snprintf(out, JOURNAL_PATH_LEN, "%s/%s", folder, opts.space);
+    snprintf(out, STORE_PATH_LEN, "%s/%s.state", folder, opts.space);
     return 0;
 }
 
@@ -151,14 +162,11 @@ static int run_server(struct net_addr at, struct net_addr coordinator)
 
 static int coordinate(const struct design *d, const struct knobs *knobs, enum pawl_keys keys, struct net_addr at)
 {
-    char path[JOURNAL_PATH_LEN], journal[JOURNAL_PATH_LEN + 8], rules[JOURNAL_PATH_LEN + 8];
+    char path[STORE_PATH_LEN];
     struct coordinating c = {.stop = &daemon_stopped};
-    bool divided = d->packet->switch_rules, named = keys != PAWL_KEYS_DENSE;
-    int status = named || divided ? state_path(path) : 0;
+    int status = state_path(path);
     if (status)
         return status;
-    snprintf(journal, sizeof journal, "%s.keys", named ? path : "");
-    snprintf(rules, sizeof rules, "%s.rules", divided ? path : "");
     bool servers = d->packet->server_packet && (!d->packet->spills || opts.servers_seen);
     const struct coord_params p = {
         .design = d,
@@ -173,19 +181,22 @@ static int coordinate(const struct design *d, const struct knobs *knobs, enum pa
         .servers = (uint16_t)(servers ? opts.servers : 0),
         .racks = (uint16_t)opts.racks,
         .backup = opts.backup,
-        .life = (uint32_t)(world_birth(&world_real) >> LIFE_SHIFT),
         .fresh = opts.fresh,
         .keys = keys,
         .group = (uint32_t)opts.group,
-        .journal = named ? journal : NULL,
-        .rules = divided ? rules : NULL,
     };
-    const char *why;
-    int rc = coordinating_open(&c, &p, at, &why);
-    if (rc && (named || divided) && why)
-        return cli_say("serve", EXIT_UNAVAILABLE, "%s: %s.*", why, path);
+    const struct state_params state = {
+        .disk = &disk_real,
+        .path = path,
+        .how = opts.fresh     ? STORE_FRESH
+               : opts.restore ? STORE_RESTORE
+                              : STORE_CONTINUE,
+        .id = {world_random(&world_real), world_random(&world_real)},
+        .life = (uint32_t)(world_birth(&world_real) >> LIFE_SHIFT),
+    };
+    int rc = coordinating_open(&c, &p, &state, at);
     if (rc)
-        return cli_say("serve", EXIT_UNAVAILABLE, "%s", why ? why : strerror(-rc));
+        return cli_say("serve", EXIT_UNAVAILABLE, "%s", explained());
     const struct station_params like = station_params();
     listening = c.udp.at;
     rc = coordinating_serve(&c, servers ? (unsigned)(opts.own_seen ? opts.own : opts.servers) : 0, &like, &daemon_stopped,
@@ -265,6 +276,8 @@ static int check_serve(const struct args *usage, const struct design **design)
                              RACKS_MAX);
     if (packet && packet->divides && !opts.servers_seen)
         opts.servers = opts.racks_seen ? opts.racks : RACKS_DEFAULT; /* each of the switches has its own */
+    if (opts.fresh && opts.restore)
+        return args_complain(usage, "--fresh begins with nothing, and --restore goes on with what is there: not both");
     if (opts.lease_ns < LEASE_MIN_NS || opts.lease_ns > LEASE_MAX_NS)
         return args_complain(usage, "--lease must be between 50 ms and an hour");
     if (!opts.hosts || opts.hosts > 4096 || !opts.sessions || opts.sessions > 4096 || !opts.holds || opts.holds > 4096)

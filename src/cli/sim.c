@@ -38,8 +38,9 @@ static struct {
 static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D[,D...]", "designs to try; default word", &opts.design, NULL},
     {"seeds", 0, ARG_RANGE, "A:B", "a run for each seed from A to B-1; default 0:100", &opts.seeds, &given.campaign},
-    {"faults", 0, ARG_STRING, "LIST", "all, none, or names with commas between; default all (--exhaust: none)", &opts.faults,
-     &given.faults},
+    {"faults", 0, ARG_STRING, "LIST",
+     "all, rack (all, and those of the coordinator), none, or names with commas between; default all (--exhaust: none)",
+     &opts.faults, &given.faults},
     {"model", 0, ARG_STRING, "NAME", "model of the simulated cluster; default 'default', in campaign 2 one of them by seed",
      &opts.model, &given.campaign},
     {"caps", 0, ARG_STRING, "LIST", "capabilities of the fabric: all, none, or names; default as the seed draws", &opts.caps,
@@ -93,7 +94,8 @@ static const struct args usage = {
         "--exhaust explores a small world instead: all orders of verbs, local steps, packets and timers within the bounds, and a\n"
         "fault at every point. It draws no random number, and says whether a schedule is left (docs/exhaustive.md).",
     .after =
-        "Faults: loss, duplicate, reorder, delay, partition, pause, crash-client, crash-server, crash-switch, unknown, drift.\n"
+        "Faults: loss, duplicate, reorder, delay, partition, pause, crash-client, crash-server, crash-switch, unknown, drift;\n"
+        "of a rack's coordinator: crash-coordinator, disk, operator.\n"
         "Capabilities, for one-sided designs: atomic128, masked-swap, masked-cas, masked-faa, cpu-atomic64, cpu-atomic128,\n"
         "order-mixed, order-write-after-read, wait. 'pawl sim --list' says what each design needs.\n"
         "Exit status: 0 no violation was found, 1 an invariant was violated or a client got stuck (the command that\n"
@@ -213,7 +215,7 @@ static int campaign(const struct design *const *chosen, const struct knobs *knob
         progress.out = NULL; /* the trace itself is company enough */
     for (unsigned i = 0; i < count && !rc && !interrupted; i++) {
         assert(chosen[i]);
-        uint32_t left_out = faults & ~chosen[i]->tolerates;
+        uint32_t left_out = faults & ~campaign_faults(chosen[i], faults);
         memset(sum, 0, sizeof *sum);
         sum->design = chosen[i];
         sum->faults = faults & ~left_out;

@@ -108,27 +108,62 @@ static void make_config(const struct coord_params *p, struct rack_config *out)
     out->options = packet_tuned(d, d->options, p->knobs);
     out->keys = p->keys;
     out->group = p->group;
+    out->mistakes = MISTAKES(p->mistakes);
+}
+
+int coordinator_config(const struct coord_params *p, struct rack_config *out, const char **why)
+{
+    *why = fault_of(p, p->design->packet);
+    if (*why)
+        return -EINVAL;
+    make_config(p, out);
+    return 0;
+}
+
+static uint64_t lease_over(uint64_t lease_ns)
+{
+    return lease_ns + 2 * (lease_ns / COORD_DRIFT_DIVISOR) + 1;
+}
+
+/* What the log of a former coordinator says. */
+static void take_state(struct coordinator *c, const struct rack_state *s)
+{
+    c->logged = true;
+    c->lives = s->lives;
+    c->rules = c->wanted = s->rules;
+    for (unsigned i = 0; i < c->config.servers; i++)
+        c->server[i] = (struct coord_station){.at = s->server[i].at, .life = s->server[i].life};
+    for (unsigned i = 0; i < rack_switches(&c->config); i++)
+        c->switch_[i] = (struct coord_station){.at = s->switch_[i].at, .life = s->switch_[i].life, .rules = RULES_NONE};
 }
 
 int coordinator_init(struct coordinator *c, const struct coord_params *p, struct coord_member *members, uint64_t now,
                      const char **why)
 {
-    *why = fault_of(p, p->design->packet);
-    if (*why)
-        return -EINVAL;
+    struct rack_config config;
+    int rc = coordinator_config(p, &config, why);
+    if (rc)
+        return rc;
     memset(c, 0, sizeof *c);
     memset(members, 0, (p->machines + UINT64_C(1)) * sizeof *members);
+    c->config = config;
     c->design = p->design;
     snprintf(c->space, sizeof c->space, "%s", p->space);
     c->life = c->first_life = p->life;
+    c->lives = UINT32_MAX;
     c->start_ns = now;
     c->fresh = p->fresh;
     c->members = members;
-    c->open_ns = p->fresh ? now : now + p->lease_ns + 2 * (p->lease_ns / COORD_DRIFT_DIVISOR) + 1;
-    make_config(p, &c->config);
     rules_init(&c->rules, c->config.racks);
     c->wanted = c->rules;
     c->directory = p->directory;
+    if (p->state)
+        take_state(c, p->state);
+    uint64_t longest = p->state ? max_u64(p->state->lease_ns, p->lease_ns) : p->lease_ns; /* I16 */
+    c->open_ns = p->fresh ? now : now + lease_over(longest);
+    c->stations_ns = longest > p->lease_ns ? c->open_ns : now;
+    for (uint32_t m = 1; m <= p->machines && !p->fresh; m++)
+        members[m].until_ns = 1; /* a former coordinator may have given the number, and locks may name it */
     return 0;
 }
 
@@ -171,18 +206,41 @@ uint32_t coord_welcome(const struct coordinator *c, const struct coord_packet *p
 
 /* Larger than every life before, and by at least the quarters of a second that have passed. A counter that starts at a life and
  * rises by less than that stays below the counters of later lives. */
-uint32_t coord_next_life(struct coordinator *c, uint64_t now)
+static uint64_t life_after(const struct coordinator *c, uint64_t now)
 {
     uint64_t by_time = c->first_life + (now - c->start_ns) / (NS_PER_S / COORD_LIVES_PER_S);
-    uint32_t before = c->life;
-    c->life = (uint32_t)max_u64(c->life + UINT64_C(1), by_time);
-    assert(c->life > before); /* I6: late packets of former lives are recognised */
+    return max_u64(c->life + UINT64_C(1), by_time);
+}
+
+uint32_t coord_next_life(struct coordinator *c, uint64_t now)
+{
+    uint64_t life = life_after(c, now);
+    if (life > c->lives)
+        return 0;
+    assert(life > c->life && life <= c->lives); /* I6: late packets of former lives are recognised; I15 */
+    c->life = (uint32_t)life;
     return c->life;
+}
+
+uint32_t coordinator_lives_wanted(const struct coordinator *c, uint64_t now)
+{
+    uint64_t ahead = COORD_LIVES_AHEAD + 2 * COORD_LIVES_PER_S * (c->config.lease_ns / NS_PER_S), life = life_after(c, now);
+    return life + ahead / 2 < c->lives ? 0 : (uint32_t)min_u64(life + ahead, UINT32_MAX);
+}
+
+bool coord_is_held_back(const struct coordinator *c, uint64_t now)
+{
+    return now < c->stations_ns;
+}
+
+bool coord_is_silent(const struct coordinator *c, const struct coord_station *s, uint64_t now)
+{
+    return now - max_u64(s->heard_ns, c->start_ns) > lease_over(c->config.lease_ns);
 }
 
 static uint64_t lease_from(const struct coordinator *c, uint64_t now)
 {
-    return now + c->config.lease_ns + 2 * (c->config.lease_ns / COORD_DRIFT_DIVISOR) + 1;
+    return now + lease_over(c->config.lease_ns);
 }
 
 static uint32_t join_host(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
@@ -203,32 +261,59 @@ static uint32_t join_host(struct coordinator *c, const struct coord_packet *p, s
     if (!empty)
         return coord_refuse(c, p, unclean ? -EAGAIN : -ENOSPC, answer);
     assert(!c->members[empty].live && coord_is_clean(c, &c->members[empty])); /* I6, I11: no lock names the number's former host */
-    c->members[empty] = (struct coord_member){
-        .nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = coord_next_life(c, now), .live = true, .at = from};
+    uint32_t life = coord_next_life(c, now);
+    if (!life)
+        return coord_refuse(c, p, -EAGAIN, answer);
+    c->members[empty] =
+        (struct coord_member){.nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = life, .live = true, .at = from};
     coord_switches(c, c->members[empty].switches);
     return coord_welcome(c, p, empty, c->life, now, answer);
 }
 
-/* A lock server takes the place that has its address, or the next free one. */
+/* Whether no host can use the lock server in this place any more, and another one may have it. */
+static bool is_vacant(const struct coordinator *c, const struct coord_station *s, uint64_t now)
+{
+    if (!net_addr_known(s->at))
+        return true;
+    for (uint16_t m = 1; m <= c->config.machines; m++)
+        if (c->members[m].live)
+            return false;
+    return now >= c->open_ns && coord_is_silent(c, s, now);
+}
+
+/* The place that has its address, or one that is vacant. */
+static int server_place(const struct coordinator *c, struct net_addr at, uint64_t now)
+{
+    int vacant = -ENOSPC;
+    for (unsigned i = 0; i < c->config.servers; i++)
+        if (net_addr_is(c->server[i].at, at))
+            return (int)i;
+    if (coord_unsettled(c, c->config.servers, now))
+        return -EAGAIN;
+    for (unsigned i = 0; i < c->config.servers; i++)
+        if (is_vacant(c, &c->server[i], now))
+            vacant = (int)i;
+        else if (vacant < 0 && (!c->server[i].nonce || coord_is_silent(c, &c->server[i], now)))
+            vacant = -EAGAIN; /* it will be, if its server stays silent and all hosts have ended */
+    return vacant;
+}
+
 static uint32_t join_server(struct coordinator *c, const struct coord_packet *p, struct net_addr at, uint64_t now, void *answer)
 {
-    unsigned i = 0;
-    while (i < c->config.servers && !net_addr_is(c->server[i].at, at))
-        i++;
-    if (i == c->config.servers && coord_unsettled(c, c->config.servers, now))
-        return coord_refuse(c, p, -EAGAIN, answer);
-    for (unsigned k = 0; i == c->config.servers && k < c->config.servers; k++)
-        if (!c->server[k].nonce)
-            i = k;
-    if (i == c->config.servers)
-        return coord_refuse(c, p, -ENOSPC, answer);
-    c->servers += !c->server[i].nonce;
-    if (c->server[i].nonce != p->head.nonce) {
-        c->server[i].nonce = p->head.nonce;
-        c->server[i].at = at;
-        c->server[i].life = coord_next_life(c, now);
+    int i = coord_is_held_back(c, now) ? -EAGAIN : server_place(c, at, now);
+    if (i < 0)
+        return coord_refuse(c, p, i, answer);
+    struct coord_station *s = &c->server[i];
+    if (s->nonce != p->head.nonce) {
+        uint32_t life = coord_next_life(c, now);
+        if (!life)
+            return coord_refuse(c, p, -EAGAIN, answer);
+        c->servers += !s->nonce;
+        *s = (struct coord_station){.nonce = p->head.nonce, .at = at, .life = life, .unwritten = c->logged};
     }
-    return coord_welcome(c, p, c->config.server[i], c->server[i].life, now, answer);
+    s->heard_ns = now;
+    c->unwritten = s->unwritten;
+    return coord_welcome(c, p, c->config.server[i], s->life, now, answer);
 }
 
 static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
@@ -283,8 +368,8 @@ static uint32_t beat_host(struct coordinator *c, const struct coord_beat *beat, 
     }
     struct coord_member *m = &c->members[number];
     look_at(m, now);
-    /* A host that joined a former coordinator. */
-    bool adopt = !m->until_ns && now < c->open_ns && p->code == coord_config_sum(&c->config);
+    /* A host that joined a former coordinator. A life that was never reserved is of a coordinator with a later state than ours. */
+    bool adopt = !m->life && now < c->open_ns && p->code == coord_config_sum(&c->config) && p->head.epoch <= c->lives;
     if (adopt)
         *m = (struct coord_member){.life = p->head.epoch, .live = true, .at = from};
     if (!m->live || m->life != p->head.epoch)
@@ -303,8 +388,8 @@ static uint32_t beat_host(struct coordinator *c, const struct coord_beat *beat, 
 uint32_t coord_beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s,
                             void *answer)
 {
-    if (!s->nonce && !s->away && p->code == coord_config_sum(&c->config) && p->head.epoch && p->head.nonce &&
-        net_addr_known(p->at)) {
+    bool ours = p->code == coord_config_sum(&c->config) && p->head.epoch && (s->life ? p->head.epoch == s->life : !c->logged);
+    if (!s->nonce && !s->away && ours && p->head.nonce && net_addr_known(p->at)) { /* I17 */
         *s = (struct coord_station){.nonce = p->head.nonce, .life = p->head.epoch, .at = p->at, .rules = RULES_NONE};
         c->servers += p->role == COORD_SERVER;
         c->life = c->life > s->life ? c->life : s->life;
@@ -404,6 +489,7 @@ uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t le
     int code = 0;
     if (p && !is_ours(c, p, &code))
         return code ? coord_refuse(c, p, code, answer) : 0;
+    c->unwritten = false;
     if (p && (p->head.type == COORD_FIND || p->head.type == COORD_KEY_OF))
         return on_key(c, data, answer);
     if (p && p->head.type == COORD_BEAT) {

@@ -36,7 +36,11 @@
  *
  * A host's number is used again, with a higher life, when its lease has surely run out and the switch has found that no lock names
  * it any more. A coordinator that restarts adopts the hosts, lock servers and switches that send heartbeats with its own config. It
- * gives out no number until the leases of all others have ended.
+ * gives out no number until the leases of all others have ended: for as long as the longest lease that was given (I16).
+ *
+ * A lock server's place is given to one at another address only when no host can use the old one: the old one is silent, and no host
+ * has a lease. Hosts do not learn of another address of a server. Which member has a place is in the log (I17), so a coordinator that
+ * restarts does not give the place of a server that is silent for a moment to another one.
  *
  * A switch may be replaced by one at another address when no heartbeat came for a lease. The old switch may live and be cut off from
  * the coordinator alone. So its place is given away only when no host can send to it any more (coordinator_switch.c). */
@@ -44,8 +48,7 @@
 #ifndef PAWL_CLUSTER_COORDINATOR_H
 #define PAWL_CLUSTER_COORDINATOR_H
 
-#include "cluster/directory.h"
-#include "cluster/rules.h"
+#include "cluster/state.h"
 #include "designs/core/design.h"
 #include "designs/packet/packet.h"
 #include "wire/udp.h"
@@ -57,6 +60,8 @@
 #define COORD_DRIFT_DIVISOR 10000u
 #define COORD_LIVES_PER_S 4
 #define COORD_FOREIGN (-EREMCHG) /* code of REFUSED: another space of that name, or an older version of its configuration */
+#define COORD_LIVES_AHEAD                                                                                                          \
+    4096u /* reserved beyond those that may be used up within two leases: a quarter of an hour of a full disk */
 
 enum coord_type {
     COORD_JOIN = 1,
@@ -202,18 +207,23 @@ struct coordinator {
     const struct design *design;
     char space[COORD_NAME_LEN];
     struct rack_config config;
-    uint64_t open_ns;    /* gives out numbers from then on */
-    uint32_t life;       /* the latest that was given */
-    uint32_t first_life; /* and at this time: */
+    uint64_t open_ns;     /* gives out numbers from then on */
+    uint64_t stations_ns; /* welcomes lock servers and switches from then on */
+    uint32_t life;        /* the latest that was given */
+    uint32_t lives;       /* that are reserved: up to this one */
+    uint32_t first_life;  /* and at this time: */
     uint64_t start_ns;
-    bool fresh; /* nothing of a former coordinator can be left */
+    bool fresh;     /* nothing of a former coordinator can be left */
+    bool logged;    /* the caller keeps a log: what is to outlast the coordinator is told when it is written */
+    bool unwritten; /* the latest answer must wait for that */
     struct coord_station {
         uint64_t nonce; /* of its JOIN; 0: there is none */
         uint32_t life;
         uint32_t rules;    /* a switch's: version of those that it goes by; RULES_NONE: it has not said */
         uint64_t heard_ns; /* 0: never */
         struct net_addr at;
-        bool away; /* hosts are told to send nothing to this place */
+        bool away;      /* hosts are told to send nothing to this place */
+        bool unwritten; /* it is not in the log yet: no member hears of it */
     } server[RACK_SERVERS_MAX], switch_[RACKS_MAX];
     unsigned servers; /* that have joined, of config.servers */
     struct rules rules;
@@ -233,14 +243,17 @@ struct coord_params {
     uint16_t machines, sessions, requests, servers;
     uint16_t racks;              /* switches among which locks are divided, if the design can; 0: two */
     bool backup;                 /* a second switch may join */
-    uint32_t life;               /* above every one that was given before: wall-clock time in seconds does */
+    uint32_t life;               /* above every one that was given before */
     bool fresh;                  /* nothing of a former coordinator can be left */
     enum pawl_keys keys;         /* 0: dense */
     uint32_t group;              /* dense keys that share a lock; 0: one */
-    struct directory *directory; /* if not; coordinating_open has its own */
-    const char *journal; /* path of the file that keeps the directory; null: it ends with this process, which is for tests */
-    const char *rules;   /* the same for the rules */
+    struct directory *directory; /* if not; service_open has its own */
+    uint64_t mistakes;           /* on purpose (cluster/mistakes.h) */
+    const struct rack_state *state; /* what the log says; null: there is none, which is for tests. Its lives are reserved. */
 };
+
+/* The configuration that the parameters ask for. -EINVAL with the reason in *why, or 0. */
+int coordinator_config(const struct coord_params *p, struct rack_config *out, const char **why);
 
 /* -EINVAL with the reason in *why, or 0. `members` has machines + 1. */
 int coordinator_init(struct coordinator *c, const struct coord_params *p, struct coord_member *members, uint64_t now,
@@ -262,6 +275,9 @@ void coordinator_set_rules(struct coordinator *c, const struct rules *rules);
 
 /* The identity of a space whose state is kept nowhere: the same after every restart. */
 struct rack_identity coord_identity_of_name(const char *space);
+
+/* How many lives are to be reserved now; 0: enough are. */
+uint32_t coordinator_lives_wanted(const struct coordinator *c, uint64_t now);
 
 /* Equal sums: the same rack. */
 int32_t coord_config_sum(const struct rack_config *config);

@@ -18,7 +18,11 @@ static inline bool coord_unsettled(const struct coordinator *c, unsigned places,
 uint32_t coord_refuse(const struct coordinator *c, const struct coord_packet *p, int code, void *answer);
 uint32_t coord_welcome(const struct coordinator *c, const struct coord_packet *p, uint16_t machine, uint32_t life, uint64_t now,
                        void *answer);
-uint32_t coord_next_life(struct coordinator *c, uint64_t now);
+uint32_t coord_next_life(struct coordinator *c, uint64_t now); /* 0: none is reserved */
+/* Whether it may have the place now: not before hosts with a longer lease than today's are surely gone (I16). */
+bool coord_is_held_back(const struct coordinator *c, uint64_t now);
+/* No heartbeat for longer than a lease. */
+bool coord_is_silent(const struct coordinator *c, const struct coord_station *s, uint64_t now);
 /* A lock server or switch that joined a former coordinator takes its place again. */
 uint32_t coord_beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s,
                             void *answer);

@@ -21,12 +21,6 @@ static bool can_move(const struct coordinator *c)
     return c->design->packet->switch_expect;
 }
 
-static bool is_silent(const struct coordinator *c, const struct coord_station *s, uint64_t now)
-{
-    uint64_t heard = max_u64(s->heard_ns, c->start_ns);
-    return now - heard > c->config.lease_ns + 2 * (c->config.lease_ns / COORD_DRIFT_DIVISOR);
-}
-
 static struct net_addr none(void)
 {
     return (struct net_addr){.port = COORD_AWAY};
@@ -35,7 +29,9 @@ static struct net_addr none(void)
 void coord_switches(const struct coordinator *c, struct net_addr switches[RACKS_MAX])
 {
     for (unsigned i = 0; i < RACKS_MAX; i++)
-        switches[i] = c->switch_[i].away ? none() : c->switch_[i].nonce ? c->switch_[i].at : (struct net_addr){0};
+        switches[i] = c->switch_[i].away                                ? none()
+                      : c->switch_[i].nonce && !c->switch_[i].unwritten ? c->switch_[i].at
+                                                                        : (struct net_addr){0};
 }
 
 /* Hosts are to stop sending to the switch in this place. */
@@ -100,7 +96,7 @@ static bool can_get(const struct coordinator *c, unsigned rack, uint64_t now)
     for (uint16_t m = 1; m <= c->config.machines; m++)
         if (c->members[m].live && !(c->members[m].racks >> rack & 1))
             return false;
-    return now >= c->open_ns && rack < c->config.racks && c->switch_[rack].nonce && !is_silent(c, &c->switch_[rack], now);
+    return now >= c->open_ns && rack < c->config.racks && c->switch_[rack].nonce && !coord_is_silent(c, &c->switch_[rack], now);
 }
 
 static int change_rules(struct coordinator *c, const struct coord_packet *p, uint64_t now)
@@ -150,9 +146,10 @@ static bool has_locks(const struct coordinator *c, unsigned rack)
 bool coord_is_complete(const struct coordinator *c)
 {
     for (unsigned i = 0; i < c->config.racks; i++)
-        if (!c->switch_[i].nonce && has_locks(c, i))
+        if ((!c->switch_[i].nonce || c->switch_[i].unwritten) && has_locks(c, i))
             return false;
-    return c->servers == c->config.servers && (c->config.racks || !c->design->packet->switch_packet || c->switch_[0].nonce);
+    return c->servers == c->config.servers &&
+           (c->config.racks || !c->design->packet->switch_packet || (c->switch_[0].nonce && !c->switch_[0].unwritten));
 }
 
 /* The place that it names, the one with its address, a free one, or one whose switch is silent. */
@@ -166,10 +163,10 @@ static int place_for(const struct coordinator *c, const struct coord_packet *p, 
         if (net_addr_is(s[i].at, at))
             return (int)i;
     for (unsigned i = 0; i < places; i++)
-        if (!net_addr_known(s[i].at))
+        if (!net_addr_known(s[i].at) || (!can_move(c) && !s[i].nonce))
             return (int)i;
     for (unsigned i = 0; i < places && can_move(c); i++)
-        if (is_silent(c, &s[i], now))
+        if (coord_is_silent(c, &s[i], now))
             return (int)i;
     return -EBUSY;
 }
@@ -180,10 +177,11 @@ static int make_room(struct coordinator *c, unsigned i, struct net_addr at, uint
     struct coord_station *s = &c->switch_[i];
     if (net_addr_is(s->at, at))
         return 0;
-    if (!net_addr_known(s->at) &&
-        !s->away) /* a former coordinator may have sent hosts to a switch there, and no host has named it */
-        return can_move(c) ? (now < c->open_ns ? -EAGAIN : 0) : coord_unsettled(c, rack_switches(&c->config), now) ? -EAGAIN : 0;
-    if (!s->away && (!can_move(c) || !is_silent(c, s, now)))
+    if (!s->nonce && !s->away && !can_move(c))
+        return coord_unsettled(c, rack_switches(&c->config), now) ? -EAGAIN : 0;
+    if (!net_addr_known(s->at) && !s->away) /* a former coordinator may have sent hosts to a switch there: none has named it */
+        return now < c->open_ns ? -EAGAIN : 0;
+    if (!s->away && (!can_move(c) || !coord_is_silent(c, s, now)))
         return -EBUSY;
     if (!s->away)
         turn_away(s);
@@ -194,7 +192,7 @@ uint32_t coord_join_switch(struct coordinator *c, const struct coord_packet *p, 
 {
     if (!c->design->packet->switch_packet)
         return coord_refuse(c, p, -EOPNOTSUPP, answer);
-    if (c->servers < c->config.servers)
+    if (c->servers < c->config.servers || coord_is_held_back(c, now))
         return coord_refuse(c, p, -EAGAIN, answer); /* it needs their addresses */
     int i = place_for(c, p, at, now);
     int rc = i < 0 ? i : c->switch_[i].nonce == p->head.nonce ? 0 : make_room(c, (unsigned)i, at, now);
@@ -204,10 +202,14 @@ uint32_t coord_join_switch(struct coordinator *c, const struct coord_packet *p, 
         return coord_refuse(c, p, rc, answer);
     struct coord_station *s = &c->switch_[i];
     if (s->nonce != p->head.nonce) {
+        uint32_t life = coord_next_life(c, now);
+        if (!life)
+            return coord_refuse(c, p, -EAGAIN, answer);
         *s = (struct coord_station){
-            .nonce = p->head.nonce, .at = at, .life = coord_next_life(c, now), .rules = RULES_NONE, .heard_ns = now};
+            .nonce = p->head.nonce, .at = at, .life = life, .rules = RULES_NONE, .heard_ns = now, .unwritten = c->logged};
         c->rouse_next = 1;
     }
+    c->unwritten = s->unwritten;
     uint32_t len = coord_welcome(c, p, MACHINE_SWITCH, s->life, now, answer);
     struct coord_welcome *w = answer;
     w->packet.head.to.port = (uint16_t)i;
@@ -254,6 +256,6 @@ void coord_look_after_switches(struct coordinator *c, uint64_t now)
             if (c->members[m].live && net_addr_known(c->members[m].switches[i]))
                 c->switch_[i].at = c->members[m].switches[i];
     for (unsigned i = 0; i < c->config.racks; i++)
-        if (rules_loses(&c->rules, i) && !has_let_go(c, i) && !c->switch_[i].away && is_silent(c, &c->switch_[i], now))
+        if (rules_loses(&c->rules, i) && !has_let_go(c, i) && !c->switch_[i].away && coord_is_silent(c, &c->switch_[i], now))
             turn_away(&c->switch_[i]);
 }

@@ -10,6 +10,8 @@
 
 static uint64_t times(uint64_t a, uint64_t b, uint64_t modulus)
 {
+    if (likely(!((a | b) >> 32))) /* a division of 128 bits takes several times as long */
+        return a * b % modulus;
     return (uint64_t)((u128)a * b % modulus);
 }
 
@@ -50,12 +52,23 @@ static bool is_key(const struct directory *d, uint32_t len)
     return d->keys == PAWL_KEYS_NAMED ? len - 1 < DIRECTORY_KEY_MAX : d->keys == PAWL_KEYS_SPARSE && len == sizeof(uint64_t);
 }
 
-/* The bucket of the key, or the free one where it would go. */
-static uint64_t bucket_of(const struct directory *d, const void *bytes, uint32_t len)
+/* A bucket has the order + 1, and above it a part of the hash, so that most other keys are told apart without a look at them. */
+#define ORDER_BITS 40
+#define ORDER_MASK ((UINT64_C(1) << ORDER_BITS) - 1)
+
+static uint64_t order_in(uint64_t bucket)
 {
-    uint64_t i = hash_bytes(bytes, len, 0) & (d->bucket_count - 1);
+    return (bucket & ORDER_MASK) - 1;
+}
+
+/* The bucket of the key, or the free one where it would go. */
+static uint64_t bucket_of(const struct directory *d, const void *bytes, uint32_t len, uint64_t hash)
+{
+    uint64_t i = hash & (d->bucket_count - 1);
     for (; d->buckets[i]; i = (i + 1) & (d->bucket_count - 1)) {
-        const struct directory_key *k = &d->key[d->buckets[i] - 1];
+        if ((d->buckets[i] ^ hash) >> ORDER_BITS)
+            continue;
+        const struct directory_key *k = &d->key[order_in(d->buckets[i])];
         if (k->len == len && !memcmp(d->bytes + k->at, bytes, len))
             break;
     }
@@ -66,10 +79,10 @@ int directory_find(const struct directory *d, const void *bytes, uint32_t len, u
 {
     if (!is_key(d, len))
         return -EINVAL;
-    uint64_t order = d->bucket_count ? d->buckets[bucket_of(d, bytes, len)] : 0;
-    if (!order)
+    uint64_t bucket = d->bucket_count ? d->buckets[bucket_of(d, bytes, len, hash_bytes(bytes, len, 0))] : 0;
+    if (!bucket)
         return -ENOENT;
-    *index = times(order - 1, d->step, d->locks);
+    *index = times(order_in(bucket), d->step, d->locks);
     return 0;
 }
 
@@ -100,32 +113,45 @@ static int make_room(struct directory *d, uint32_t len)
     free(d->buckets);
     d->buckets = buckets;
     d->bucket_count = count;
-    for (uint64_t i = 0; i < d->count; i++)
-        d->buckets[bucket_of(d, d->bytes + d->key[i].at, d->key[i].len)] = i + 1;
+    for (uint64_t i = 0; i < d->count; i++) {
+        uint64_t hash = hash_bytes(d->bytes + d->key[i].at, d->key[i].len, 0);
+        d->buckets[bucket_of(d, d->bytes + d->key[i].at, d->key[i].len, hash)] = (hash & ~ORDER_MASK) | (i + 1);
+    }
     return 0;
 }
 
 int directory_add(struct directory *d, const void *bytes, uint32_t len, uint64_t *index)
 {
-    int rc = directory_find(d, bytes, len, index);
-    if (rc != -ENOENT)
-        return rc;
-    rc = d->count == d->locks ? -ENOSPC : make_room(d, len);
+    if (!is_key(d, len))
+        return -EINVAL;
+    int rc = make_room(d, len);
     if (rc)
         return rc;
-    uint64_t bucket = bucket_of(d, bytes, len);
+    uint64_t hash = hash_bytes(bytes, len, 0), bucket = bucket_of(d, bytes, len, hash);
+    if (d->buckets[bucket]) {
+        *index = times(order_in(d->buckets[bucket]), d->step, d->locks);
+        return 0;
+    }
+    if (d->count == d->locks)
+        return -ENOSPC;
     memcpy(d->bytes + d->bytes_used, bytes, len);
     d->key[d->count] = (struct directory_key){.at = d->bytes_used, .len = len};
     d->bytes_used += len;
     *index = times(d->count, d->step, d->locks);
-    d->buckets[bucket] = ++d->count;
+    d->buckets[bucket] = (hash & ~ORDER_MASK) | ++d->count;
+    assert(d->count <= ORDER_MASK);
     assert(times(*index, d->unstep, d->locks) == d->count - 1); /* I7: the index leads back to this key alone */
     return 0;
 }
 
+uint64_t directory_order(const struct directory *d, uint64_t index)
+{
+    return index < d->locks ? times(index, d->unstep, d->locks) : UINT64_MAX;
+}
+
 int directory_key_of(const struct directory *d, uint64_t index, const char **bytes, uint32_t *len)
 {
-    uint64_t order = index < d->locks ? times(index, d->unstep, d->locks) : UINT64_MAX;
+    uint64_t order = directory_order(d, index);
     if (order >= d->count)
         return -ENOENT;
     *bytes = d->bytes + d->key[order].at;

@@ -24,7 +24,7 @@ struct directory {
     struct directory_key *key; /* by order */
     char *bytes;
     uint64_t bytes_used, bytes_room;
-    uint64_t *buckets; /* order + 1, by hash; 0: none */
+    uint64_t *buckets; /* order + 1, by hash, with a part of the hash above; 0: none */
     uint64_t bucket_count;
 };
 
@@ -36,6 +36,9 @@ int directory_find(const struct directory *d, const void *bytes, uint32_t len, u
 
 /* The same, and adds the key if it is new. -EINVAL: not a key of this space; -ENOSPC: all indexes are taken; -ENOMEM. */
 int directory_add(struct directory *d, const void *bytes, uint32_t len, uint64_t *index);
+
+/* How many keys came before the one that has this index; UINT64_MAX: no key can have it. */
+uint64_t directory_order(const struct directory *d, uint64_t index);
 
 /* The key that has this index; -ENOENT. */
 int directory_key_of(const struct directory *d, uint64_t index, const char **bytes, uint32_t *len);

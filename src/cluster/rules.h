@@ -3,10 +3,8 @@
  *
  * A change gives shards to one switch and takes them from others, in an order: the switch that gets locks hears of it when all
  * switches that lose some have confirmed. So no lock is ever decided by two (I1). Until then the switch that gets locks uses the
- * table from before. Both tables are kept, in memory and on disk; a coordinator that restarts hears from the switches which of them
- * each uses.
- *
- * Free of I/O but for the file. */
+ * table from before. Both tables are kept, in memory and in the log; a coordinator that restarts hears from the switches which of
+ * them each uses. */
 #ifndef PAWL_CLUSTER_RULES_H
 #define PAWL_CLUSTER_RULES_H
 
@@ -28,10 +26,5 @@ bool rules_gains(const struct rules *r, unsigned rack);
 
 /* Whether a switch that uses one table must begin anew to use the other. */
 bool rules_concern(const struct rack_rules *a, const struct rack_rules *b, unsigned rack);
-
-/* The file: replaced as a whole, and on the disk when this returns. Of a file that is not there rules_load makes one with what is
- * in *r. -EINVAL: it is of another space or number of racks, or no such file. */
-int rules_load(const char *path, const char *space, unsigned racks, struct rules *r);
-int rules_save(const char *path, const char *space, unsigned racks, const struct rules *r);
 
 #endif

@@ -12,63 +12,66 @@
 #define LOOK_MS 100
 #define OWN_PORT 10 /* lock servers listen at the coordinator's port and this and up: hosts find them there after a restart */
 
-static int open_journal(struct coordinating *c, const char *path, const char **why)
+/* Whether members of a space with this name send heartbeats to this address: then another coordinator had it, and they may hold
+ * locks. Lock servers and switches are heard within a tenth of a second, hosts within a quarter of their lease. */
+static bool has_members(struct coordinating *c, const struct coord_params *p)
 {
-    int rc = journal_open(&c->journal, path, c->coordinator.space, &c->directory);
-    if (rc == -EBUSY)
-        *why = "another coordinator uses the file with the keys of this space";
-    else if (rc == -EINVAL)
-        *why = "the file with the keys belongs to another space, or to another kind or number of keys; it goes with --keys and "
-               "--locks";
-    else if (rc == -EBADMSG)
-        *why = "the file with the keys is damaged; start with a new file only when no client holds a lock";
-    return rc;
+    static _Thread_local struct udp_batch batch;
+    uint64_t end = world_now(&world_real) + min_u64(LOOK_NS + p->lease_ns / 3, NS_PER_S);
+    while (world_now(&world_real) < end && !*c->stop) {
+        unsigned n = udp_wait(&c->udp, &batch, 0, end);
+        for (unsigned i = 0; i < n; i++) {
+            const struct coord_packet *k = coord_check(batch.packet[i].data, batch.packet[i].len, 0);
+            if (k && k->head.type == COORD_BEAT && !strncmp(k->space, p->space, sizeof k->space))
+                return true;
+        }
+    }
+    return false;
 }
 
-static int open_rules(struct coordinating *c, const char *path, const char **why)
+int coordinating_open(struct coordinating *c, const struct coord_params *params, const struct state_params *state,
+                      struct net_addr at)
 {
-    struct rules rules = c->coordinator.rules;
-    int rc = rules_load(path, c->coordinator.space, c->coordinator.config.racks, &rules);
-    if (rc == -EINVAL)
-        *why = "the file with the rules is damaged, or belongs to another space or number of racks; it goes with --racks";
-    if (rc)
-        return rc;
-    coordinator_set_rules(&c->coordinator, &rules);
-    c->rules = path;
-    return 0;
-}
-
-int coordinating_open(struct coordinating *c, const struct coord_params *params, struct net_addr at, const char **why)
-{
-    struct coord_params p = *params;
-    *why = NULL;
+    const struct state_params nowhere = {.how = STORE_FRESH};
     const volatile sig_atomic_t *stop = c->stop;
     memset(c, 0, sizeof *c);
     c->stop = stop;
-    c->journal.fd = c->udp.fd = -1;
-    bool keys = p.keys == PAWL_KEYS_NAMED || p.keys == PAWL_KEYS_SPARSE;
-    if (keys && p.locks)
-        directory_init(&c->directory, p.keys, p.locks);
-    p.directory = keys ? &c->directory : NULL;
-    c->members = calloc(p.machines + UINT64_C(1), sizeof *c->members);
-    int rc = c->members ? coordinator_init(&c->coordinator, &p, c->members, host_now(), why) : -ENOMEM;
-    if (!rc && keys && p.journal)
-        rc = open_journal(c, p.journal, why);
-    if (!rc && c->coordinator.config.racks && p.rules)
-        rc = open_rules(c, p.rules, why);
-    c->design = p.design->packet;
-    if (!rc && c->design->steward_packet) {
-        c->steward = calloc(1, c->design->steward_bytes(&c->coordinator.config));
-        c->out = calloc(1, sizeof *c->out);
-        rc = c->steward && c->out ? 0 : -ENOMEM;
+    c->udp.fd = -1;
+    c->fresh = params->fresh;
+    int rc = udp_open(&c->udp, at); /* first: a coordinator that cannot listen leaves the state alone */
+    if (rc) {
+        char text[NET_ADDR_TEXT];
+        net_addr_print(at, text);
+        c->udp.fd = -1;
+        return explain(rc, "cannot listen at %s: %s", text, pawl_strerror(rc));
     }
-    if (!rc && c->steward)
-        c->design->steward_init(c->steward, &c->coordinator.config, p.life, p.fresh, host_now());
+    if (state && state->how == STORE_FRESH && at.port && has_members(c, params))
+        rc = explain(-EADDRINUSE,
+                     "members of a space '%s' send heartbeats to this address: they may hold locks. Stop them before a new space "
+                     "begins; or start without --fresh, with the state of their space",
+                     params->space);
     if (!rc)
-        rc = udp_open(&c->udp, at);
+        rc = service_open(&c->service, params, state ? state : &nowhere, host_now());
+    c->design = params->design->packet;
+    if (!rc && c->design->steward_packet) {
+        c->steward = calloc(1, c->design->steward_bytes(&c->service.coordinator.config));
+        c->out = calloc(1, sizeof *c->out);
+        rc = c->steward && c->out ? 0 : explain(-ENOMEM, "out of memory");
+    }
     if (rc)
         coordinating_close(c);
     return rc;
+}
+
+/* A steward gives leases by today's configuration: it begins when longer ones are over. */
+static bool steward_runs(struct coordinating *c)
+{
+    const struct coordinator *k = &c->service.coordinator;
+    if (c->steward && !c->steward_runs && host_now() >= k->stations_ns) {
+        c->design->steward_init(c->steward, &k->config, c->service.first_life, c->fresh, host_now());
+        c->steward_runs = true;
+    }
+    return c->steward_runs;
 }
 
 /* For the steward, which answers the sender. */
@@ -82,57 +85,38 @@ static void one_packet(struct coordinating *c, const void *data, uint32_t len, s
     }
 }
 
-/* Drops the answers about keys: while the disk does not take new keys, no client may hear of them (I7). Clients ask again. */
-static unsigned without_keys(struct udp_out *out, unsigned count)
+static void send_answers(struct coordinating *c, const struct service_answer *answers, unsigned count)
 {
-    unsigned left = 0;
+    struct udp_out out[UDP_BATCH];
     for (unsigned i = 0; i < count; i++)
-        if (((const struct packet_head *)out[i].data)->type != COORD_FOUND)
-            out[left++] = out[i];
-    return left;
-}
-
-/* Likewise rules: while the disk does not take new ones, the old ones stay. */
-static void keep_rules(struct coordinating *c)
-{
-    const struct coordinator *k = &c->coordinator;
-    const struct rules *wanted = coordinator_wants(k);
-    if (wanted && (!c->rules || !rules_save(c->rules, k->space, k->config.racks, wanted)))
-        coordinator_set_rules(&c->coordinator, wanted);
+        out[i] = (struct udp_out){.to = answers[i].to, .len = answers[i].len, .data = answers[i].bytes};
+    udp_send(&c->udp, out, count);
 }
 
 void coordinating_run(struct coordinating *c)
 {
     static _Thread_local struct udp_batch batch;
-    static _Thread_local struct {
-        _Alignas(8) uint8_t bytes[PACKET_MAX];
-    } answers[UDP_BATCH];
+    static _Thread_local struct service_answer answers[UDP_BATCH];
     while (!*c->stop) {
-        struct udp_out out[UDP_BATCH];
         unsigned n = udp_wait(&c->udp, &batch, 0, world_now(&world_real) + LOOK_NS), count = 0;
+        bool steward = steward_runs(c);
         for (unsigned i = 0; i < n; i++) {
             const struct packet_head *h = (const struct packet_head *)(const void *)batch.packet[i].data;
+            uint32_t len = batch.packet[i].len;
             struct net_addr from = batch.packet[i].from;
-            if (c->steward && batch.packet[i].len >= sizeof *h && h->family == c->design->family) {
-                one_packet(c, h, batch.packet[i].len, from);
+            if (c->steward && len >= sizeof *h && h->family == c->design->family) {
+                if (steward)
+                    one_packet(c, h, len, from);
                 continue;
             }
-            out[count] = (struct udp_out){.to = from, .data = answers[count].bytes};
-            out[count].len = coordinator_packet(&c->coordinator, batch.packet[i].data, batch.packet[i].len, from, host_now(),
-                                                answers[count].bytes);
-            count += out[count].len != 0;
+            count += service_packet(&c->service, h, len, from, host_now(), &answers[count]);
         }
-        if (c->journal.fd >= 0 && journal_write(&c->journal, &c->directory))
-            count = without_keys(out, count);
-        else
-            assert(c->journal.fd < 0 || c->journal.written == c->directory.count); /* I7 */
-        udp_send(&c->udp, out, count);
+        send_answers(c, answers, service_commit(&c->service, answers, count, host_now()));
         struct udp_out more = {.data = answers[0].bytes};
-        while ((more.len = coordinator_more(&c->coordinator, answers[0].bytes, &more.to)))
+        while ((more.len = coordinator_more(&c->service.coordinator, answers[0].bytes, &more.to)))
             udp_send(&c->udp, &more, 1);
-        keep_rules(c);
-        coordinator_tick(&c->coordinator, host_now());
-        if (c->steward) {
+        coordinator_tick(&c->service.coordinator, host_now());
+        if (steward) {
             outbox_clear(c->out);
             c->design->steward_tick(c->steward, host_now(), c->out);
         }
@@ -142,9 +126,7 @@ void coordinating_run(struct coordinating *c)
 void coordinating_close(struct coordinating *c)
 {
     udp_close(&c->udp);
-    journal_close(&c->journal);
-    directory_free(&c->directory);
-    free(c->members);
+    service_close(&c->service);
     free(c->steward);
     free(c->out);
 }

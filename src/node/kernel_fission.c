@@ -186,6 +186,7 @@ static void on_coordinator(struct care *c, const void *data, uint32_t len, uint6
         publish_rules(c);
         break;
     case MEMBER_STALE:
+    case MEMBER_SUPERSEDED:
         if (c->member->nonce_next)
             break;
         be_quiet(c);

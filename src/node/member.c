@@ -157,6 +157,8 @@ bool member_is_rejoining(struct member *m, uint64_t now)
 {
     if (m->nonce_next && now >= m->joining_until_ns)
         m->nonce_next = 0; /* a welcome that comes now is void: much may have been granted since */
+    if (m->superseded)
+        member_rejoin(m, now);
     return m->nonce_next;
 }
 
@@ -180,6 +182,7 @@ static enum member_news on_welcome(struct member *m, const struct coord_welcome 
         return MEMBER_NOTHING;
     m->join.nonce = m->nonce_next;
     m->nonce_next = 0;
+    m->superseded = false;
     m->look_for = 0;
     take_welcome(m);
     return MEMBER_JOINED;
@@ -216,5 +219,5 @@ enum member_news member_packet(struct member *m, const void *data, uint32_t len,
         return MEMBER_NOTHING;
     if (p->head.type == COORD_BEAT_ACK)
         return on_beat_ack(m, data);
-    return p->head.type == COORD_REFUSED && p->code == -ESTALE ? MEMBER_STALE : MEMBER_NOTHING;
+    return p->head.type == COORD_REFUSED && p->code == -ESTALE ? MEMBER_SUPERSEDED : MEMBER_NOTHING;
 }

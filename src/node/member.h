@@ -30,6 +30,7 @@ struct member {
     uint64_t joining_until_ns; /* until then it decides nothing */
     uint64_t beat_ns;          /* when the next heartbeat is due */
     uint64_t foreign;          /* packets of a coordinator that does not know the space which this member joined */
+    bool superseded;           /* refused: it decides nothing until it has joined anew */
     uint16_t look_for;         /* the coordinator asks whether locks name this machine; 0: it does not ask */
 };
 
@@ -46,10 +47,11 @@ void member_beat_if_due(struct member *m, uint64_t now);
 
 /* What a packet of the coordinator's means for its caller. The member's own fields are up to date then. */
 enum member_news {
-    MEMBER_NOTHING, /* nothing that the caller must act on */
-    MEMBER_JOINED,  /* it has joined anew: begin with empty state, then beat */
-    MEMBER_RULES,   /* there are new rules, which leave it the locks that it has */
-    MEMBER_STALE,   /* new rules give it other locks, or its place was given away: it is to join anew */
+    MEMBER_NOTHING,    /* nothing that the caller must act on */
+    MEMBER_JOINED,     /* it has joined anew: begin with empty state, then beat */
+    MEMBER_RULES,      /* there are new rules, which leave it the locks that it has */
+    MEMBER_STALE,      /* new rules give it other locks: it is to join anew */
+    MEMBER_SUPERSEDED, /* its life is over: it decides nothing until it has joined anew (I17) */
 };
 enum member_news member_packet(struct member *m, const void *data, uint32_t len, uint64_t now);
 
@@ -57,7 +59,8 @@ enum member_news member_packet(struct member *m, const void *data, uint32_t len,
 bool member_asked(struct member *m, const void *data, uint32_t len, struct net_addr from);
 
 /* Joining anew, as if it had lost its state. From the beginning on the caller decides nothing: the welcome says which hosts can
- * hold something, and what is granted after that would not count. If no welcome comes in time, it goes on as it was. */
+ * hold something, and what is granted after that would not count. If no welcome comes in time, it goes on as it was, unless it was
+ * superseded: then it goes on asking. */
 void member_rejoin(struct member *m, uint64_t now);
 bool member_is_rejoining(struct member *m, uint64_t now); /* false: never began, is done, or time is over */
 void member_send_rejoin(struct member *m);

@@ -3,7 +3,7 @@
 #ifndef PAWL_NODE_NODE_H
 #define PAWL_NODE_NODE_H
 
-#include "cluster/journal.h"
+#include "cluster/service.h"
 #include "node/member.h"
 #include "node/peers.h"
 
@@ -11,19 +11,18 @@
 
 struct coordinating {
     struct udp udp;
-    struct coordinator coordinator;
-    struct coord_member *members;
+    struct service service;
     const struct packet_design *design;
-    void *steward; /* null: the design has none */
+    void *steward;     /* null: the design has none */
+    bool steward_runs; /* it begins when lock servers and switches may join */
+    bool fresh;
     struct outbox *out;
-    struct directory directory; /* if keys are not dense */
-    struct journal journal;     /* fd -1: the directory is in memory alone */
-    const char *rules;          /* path of the file with the rules; null: they are in memory alone */
     const volatile sig_atomic_t *stop;
 };
 
-/* Opens the socket; `at` has then its port. Errors with a reason. */
-int coordinating_open(struct coordinating *c, const struct coord_params *p, struct net_addr at, const char **why);
+/* Opens the state and the socket; `at` has then its port. `state` null: it is in memory alone, and ends with the process. 0, or a
+ * negative code, explained. */
+int coordinating_open(struct coordinating *c, const struct coord_params *p, const struct state_params *state, struct net_addr at);
 void coordinating_run(struct coordinating *c); /* until *stop */
 void coordinating_close(struct coordinating *c);
 
@@ -52,6 +51,8 @@ struct station {
     struct peers *peers;
     uint64_t spin_ns;          /* looks for packets for so long before it sleeps */
     struct rack_config config; /* the space's, with what is its own */
+    pawl_apply apply;          /* of a data server; null: it keeps no data */
+    void *apply_ctx;
     const volatile sig_atomic_t *stop;
     /* Where a program in the kernel does most of the work, and this is its control process: null otherwise. */
     struct {
@@ -78,6 +79,9 @@ int station_open(struct station *s, const struct station_params *p);
 
 /* The same for a member that has joined, and whose state is elsewhere: the caller sets `memory` and `kernel`. */
 int station_adopt(struct station *s, const struct member *m, const struct station_params *p);
+
+/* What a data server does with the bytes that it is sent. */
+void station_apply(struct station *s, pawl_apply apply, void *ctx);
 
 /* Waits until all others are there whose addresses it needs. */
 void station_meet(struct station *s);

@@ -30,7 +30,7 @@ int pawl_serve(const char *where, const char *at, pawl_apply apply, void *ctx, v
         station_close(&s);
         return rc;
     }
-    s.member.design->server_apply(s.memory, apply, ctx);
+    station_apply(&s, apply, ctx);
     if (ready)
         ready(ctx);
     station_run(&s);

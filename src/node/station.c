@@ -31,6 +31,8 @@ static void begin(struct station *s, bool fresh)
     assert(life && s->memory); /* I6: late packets of former lives are recognised by it */
     if (!s->is_switch) {
         d->server_init(s->memory, &s->config, w->packet.head.to.machine, life, fresh, host_now());
+        if (s->apply)
+            d->server_apply(s->memory, s->apply, s->apply_ctx);
         return;
     }
     d->switch_init(s->memory, &s->config, life, host_now());
@@ -121,6 +123,13 @@ int station_open(struct station *s, const struct station_params *p)
     return rc;
 }
 
+void station_apply(struct station *s, pawl_apply apply, void *ctx)
+{
+    s->apply = apply;
+    s->apply_ctx = ctx;
+    s->member.design->server_apply(s->memory, apply, ctx);
+}
+
 void station_close(struct station *s)
 {
     member_close(&s->member);
@@ -209,6 +218,15 @@ static void rejoin(struct station *s)
         member_rejoin(&s->member, host_now());
 }
 
+/* Its place is another's, or its life is over. A program in the kernel goes on: hosts no longer send to it. */
+static void superseded(struct station *s)
+{
+    if (s->kernel.changing)
+        return;
+    s->member.superseded = true;
+    member_rejoin(&s->member, host_now());
+}
+
 static void on_coordinator(struct station *s, const void *data, uint32_t len)
 {
     switch (member_packet(&s->member, data, len, host_now())) {
@@ -225,6 +243,9 @@ static void on_coordinator(struct station *s, const void *data, uint32_t len)
         break;
     case MEMBER_STALE:
         rejoin(s);
+        break;
+    case MEMBER_SUPERSEDED:
+        superseded(s);
         break;
     }
 }

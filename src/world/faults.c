@@ -15,6 +15,9 @@ static const char *const names[FAULT_KINDS] = {
     [FAULT_CRASH_SWITCH] = "crash-switch",
     [FAULT_UNKNOWN] = "unknown",
     [FAULT_DRIFT] = "drift",
+    [FAULT_CRASH_COORDINATOR] = "crash-coordinator",
+    [FAULT_DISK] = "disk",
+    [FAULT_OPERATOR] = "operator",
 };
 
 const char *fault_name(enum fault kind)
@@ -35,8 +38,8 @@ static bool parse_one(const char *word, size_t len, uint32_t *faults)
 
 bool faults_parse(const char *list, uint32_t *faults)
 {
-    if (!strcmp(list, "all")) {
-        *faults = FAULTS_ALL;
+    if (!strcmp(list, "all") || !strcmp(list, "rack")) {
+        *faults = FAULTS_ALL | (*list == 'r' ? FAULTS_COORDINATOR : 0);
         return true;
     }
     uint32_t found = 0;

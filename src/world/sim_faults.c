@@ -57,7 +57,7 @@ static void shape_swarm(struct sim_faults *faults, const struct sim_config *conf
     struct rng r;
     rng_seed(&r, config->seed ^ SEED_SWARM);
     faults->drift_extreme = rng_chance(&r, 1, 2);
-    for (unsigned kind = 0; kind < FAULT_KINDS; kind++) {
+    for (unsigned kind = 0; kind < FAULT_DRAWN; kind++) {
         unsigned shift = (unsigned)rng_below(&r, 5);
         uint64_t burst_ns = config->safety_ns >> (1 + rng_below(&r, 8));
         faults->ppm[kind] = (uint32_t)min_u64(((uint64_t)faults->ppm[kind] << shift) / 4, PPM / 4);
@@ -76,7 +76,7 @@ void sim_faults_init(struct sim *sim)
     if (!config->faults || config->chooser)
         return;
     unsigned enabled = (unsigned)__builtin_popcount(config->faults);
-    for (unsigned kind = 0; kind < FAULT_KINDS; kind++) {
+    for (unsigned kind = 0; kind < FAULT_DRAWN; kind++) {
         uint64_t roll = rng_next(&faults->random); /* for all kinds, so that one more does not change the others */
         bool certain = enabled == 1 || (config->faults_certain & FAULT_BIT(kind));
         if (!(config->faults & FAULT_BIT(kind)) || (!certain && (roll & 1)))
@@ -90,7 +90,7 @@ void sim_faults_init(struct sim *sim)
     }
     if (config->swarm) {
         shape_swarm(faults, config);
-        for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
+        for (unsigned kind = 0; kind < FAULT_DRAWN; kind++)
             if (faults->active & FAULT_BIT(kind) && is_scheduled(kind) && config->safety_ns)
                 schedule_next(sim, kind);
     }

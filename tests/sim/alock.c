@@ -24,7 +24,7 @@ static void test_faults(uint64_t ns)
         run_clean(&sum, d, d->tolerates, seed);
     print_sum("alock", &sum);
     check_struck(&sum, d->tolerates);
-    for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
+    for (unsigned kind = 0; kind < FAULT_DRAWN; kind++)
         for (uint64_t seed = 0; seed < SEEDS_ALONE; seed++)
             run_clean(&sum, d, FAULT_BIT(kind), seed);
     for (uint64_t seed = 0; seed < SEEDS_CALM; seed++) /* one in eight of them asks for I12: the budgets */

@@ -91,6 +91,12 @@ static const struct {
     {"busted-netlock-crowd", {"I13:"}},
     {"busted-netlock-stale", {"I13:"}},
     {"busted-netlock-silent", {"I9:", "I11:"}},
+    {"busted-coordinator-clock", {"I1:", "I2:", "I9:"}},
+    {"busted-coordinator-anonymous", {"I1:", "I2:"}},
+    {"busted-coordinator-early", {"I1:", "I2:"}},
+    {"busted-coordinator-lease", {"I1:", "I2:"}},
+    {"busted-coordinator-places", {"I1:", "I2:", "I9:"}},
+    {"busted-coordinator-torn", {"I1:", "I2:"}},
 };
 
 /* Too rare for campaigns, which met each of them once in millions of seeds. sim/exhaust finds them. */

@@ -39,7 +39,7 @@ static void all_faults(const struct design *d, uint64_t ns)
 
 static void each_fault(const struct design *d)
 {
-    for (unsigned kind = 0; kind < FAULT_KINDS; kind++) {
+    for (unsigned kind = 0; kind < FAULT_DRAWN; kind++) {
         struct run_sum sum = {0};
         for (uint64_t seed = 0; seed < SEEDS_EACH; seed++)
             run_clean(&sum, d, FAULT_BIT(kind), seed);

@@ -80,7 +80,7 @@ int main(void)
     for (uint64_t seed = 0; seed < SEEDS_MIN || world_now(&world_real) < end; seed++)
         run_clean(&sum, d, d->tolerates, seed);
     print_sum("fisslock", &sum);
-    for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
+    for (unsigned kind = 0; kind < FAULT_DRAWN; kind++)
         if (d->tolerates & FAULT_BIT(kind) && kind != FAULT_UNKNOWN && !sum.total.faults[kind]) /* there are no verbs */
             CHECK_FAIL("no fault of kind %s was injected", fault_name((enum fault)kind));
     CHECK(sum.total.exclusive && sum.total.shared && sum.total.upgrades && sum.total.downgrades && sum.total.timeouts);

@@ -32,7 +32,7 @@ int main(void)
         run_clean(&calm, word, 0, seed);
     print_sum("word, no faults", &calm);
     CHECK_EQ(calm.total.lost, 0);
-    for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
+    for (unsigned kind = 0; kind < FAULT_DRAWN; kind++)
         CHECK_EQ(calm.total.faults[kind], 0);
     return 0;
 }

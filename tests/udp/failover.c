@@ -41,8 +41,7 @@ static void coordinator_main(void *arg)
                                    .life = 1,
                                    .fresh = true};
     const struct net_addr at = net_v4(RACK_LOCALHOST, (uint16_t)rack_board->coordinator_port);
-    const char *why;
-    CHECK_EQ(coordinating_open(&c, &p, at, &why), 0);
+    CHECK_EQ(coordinating_open(&c, &p, NULL, at), 0);
     coordinating_run(&c);
 }
 

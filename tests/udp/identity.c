@@ -28,7 +28,6 @@ static void coordinate(void *arg)
 {
     const struct role *r = arg;
     struct coordinating c = {.stop = &rack_stop};
-    const char *why;
     pthread_t thread;
     struct coord_params p = {.design = design_find("srvlock"),
                              .space = rack_space,
@@ -42,17 +41,17 @@ static void coordinate(void *arg)
                              .servers = 1,
                              .life = r->life,
                              .fresh = r->fresh};
-    CHECK_EQ(coordinating_open(&c, &p, net_v4(RACK_LOCALHOST, (uint16_t)board->port), &why), 0);
+    CHECK_EQ(coordinating_open(&c, &p, NULL, net_v4(RACK_LOCALHOST, (uint16_t)board->port)), 0);
     board->port = c.udp.at.port;
     CHECK_EQ(pthread_create(&thread, NULL, rack_coordinator_thread, &c), 0);
     __atomic_store_n(&board->started, 1, __ATOMIC_RELEASE);
     for (;; pause_ns(NS_PER_MS)) {
         unsigned live = 0;
         for (unsigned m = 1; m <= p.machines; m++)
-            live += c.members[m].live;
-        __atomic_store_n(&board->servers, c.coordinator.servers, __ATOMIC_RELEASE);
+            live += c.service.members[m].live;
+        __atomic_store_n(&board->servers, c.service.coordinator.servers, __ATOMIC_RELEASE);
         __atomic_store_n(&board->live, live, __ATOMIC_RELEASE);
-        __atomic_store_n(&board->alien, c.coordinator.drops.alien, __ATOMIC_RELEASE);
+        __atomic_store_n(&board->alien, c.service.coordinator.drops.alien, __ATOMIC_RELEASE);
     }
 }
 

@@ -23,18 +23,22 @@ static struct keeping {
 static struct coord_params coordinator_params(void);
 
 static uint32_t coordinators; /* that were started */
+static char keepers_state[128];
 
 static void coordinator_main(void *arg)
 {
     struct coordinating c = {.stop = &rack_stop};
     struct coord_params p = coordinator_params();
     struct net_addr at = net_v4(RACK_LOCALHOST, (uint16_t)rack_board->coordinator_port);
-    const char *why;
-    p.life = 1 + coordinators * 100000;
+    const struct state_params state = {.disk = &disk_real,
+                                       .path = keepers_state,
+                                       .how = coordinators == 1 ? STORE_FRESH : STORE_CONTINUE,
+                                       .id = {1, 2},
+                                       .life = 1};
     p.fresh = coordinators == 1;
-    int rc = coordinating_open(&c, &p, at, &why);
+    int rc = coordinating_open(&c, &p, &state, at);
     if (rc)
-        CHECK_FAIL("coordinator: %d", rc);
+        CHECK_FAIL("coordinator: %d: %s", rc, explained());
     coordinating_run(&c);
 }
 
@@ -145,7 +149,8 @@ static void keepers_begin(void)
     rack_board = shared_memory(sizeof *rack_board);
     rack_owner = getpid();
     snprintf(rack_space, sizeof rack_space, "test%d", (int)rack_owner);
-    atexit(rack_cleanup);
+    atexit(rack_cleanup); /* removes the state, too */
+    snprintf(keepers_state, sizeof keepers_state, "/dev/shm/pawl.%u.net.%s.state", (unsigned)getuid(), rack_space);
     rack_board->coordinator_port = rack_port_pair();
 }
 

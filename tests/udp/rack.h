@@ -138,7 +138,7 @@ static inline void rack_start_station(const struct rack_test *t, struct net_addr
     }
     CHECK_EQ(station_open(s, &p), 0);
     if (t->apply && !is_switch)
-        s->member.design->server_apply(s->memory, t->apply, NULL);
+        station_apply(s, t->apply, NULL);
     CHECK_EQ(pthread_create(&thread, NULL, rack_station_thread, s), 0);
 }
 
@@ -148,7 +148,6 @@ static inline void rack_node_main(void *arg)
     const struct design *d = design_find(t->design);
     struct coordinating c = {.stop = &rack_stop};
     struct net_addr at = net_v4(RACK_LOCALHOST, 0);
-    const char *why;
     pthread_t thread;
     bool servers = rack_serves(t, d);
     const struct coord_params p = {.design = d,
@@ -164,7 +163,7 @@ static inline void rack_node_main(void *arg)
                                    .life = 1,
                                    .fresh = true,
                                    .keys = t->keys};
-    CHECK_EQ(coordinating_open(&c, &p, at, &why), 0);
+    CHECK_EQ(coordinating_open(&c, &p, NULL, at), 0);
     CHECK_EQ(pthread_create(&thread, NULL, rack_coordinator_thread, &c), 0);
     for (unsigned i = 0; i < p.servers; i++)
         rack_start_station(t, c.udp.at, i, false);

@@ -17,13 +17,10 @@
 #define STRIKE_NS (3 * NS_PER_S)
 #define DOWN_NS (400 * NS_PER_MS) /* at most, of switches and coordinator: much less than a lease */
 
-static char rules_path[128];
-
 static struct coord_params coordinator_params(void)
 {
     struct coord_params p = keepers_rack("fisslock-racks");
     p.racks = RACKS;
-    p.rules = rules_path;
     return p;
 }
 
@@ -138,12 +135,6 @@ static void strike(void)
     killed_coordinators += the_coordinator;
 }
 
-static void forget_rules(void)
-{
-    if (getpid() == rack_owner)
-        unlink(rules_path);
-}
-
 int main(void)
 {
     const char *text = getenv("PAWL_TEST_SEED");
@@ -152,8 +143,6 @@ int main(void)
     printf("seed %" PRIu64 "\n", seed);
     rng_seed(&rng, seed);
     keepers_begin();
-    snprintf(rules_path, sizeof rules_path, "/dev/shm/pawl.%s.rules", rack_space);
-    atexit(forget_rules);
     coordinator = start_coordinator();
     for (unsigned i = 0; i < RACKS; i++) {
         start_relay(i);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keys of a rack's space: one index per key and one key per index, for ever; and on disk, whatever the writer's end was. */
-#include "cluster/journal.h"
+/* The keys of a rack's space: one index per key and one key per index, for ever. */
+#include "cluster/directory.h"
 #include "tests/check.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <string.h>
 
 static uint64_t add(struct directory *d, const char *name)
 {
@@ -63,64 +62,11 @@ static void spread(void)
     directory_free(&d);
 }
 
-#define KEYS 100
-
-static void on_disk(const char *path)
-{
-    struct directory d;
-    struct journal j, other;
-    uint64_t index[KEYS];
-    char name[32];
-    struct stat s;
-    directory_init(&d, PAWL_KEYS_NAMED, 1000);
-    CHECK_EQ(journal_open(&j, path, "test", &d), 0);
-    for (unsigned i = 0; i < KEYS; i++) {
-        snprintf(name, sizeof name, "name %u", i);
-        index[i] = add(&d, name);
-        if (i % 7 == 0)
-            CHECK_EQ(journal_write(&j, &d), 0);
-    }
-    CHECK_EQ(journal_write(&j, &d), 0);
-    struct directory again;
-    directory_init(&again, PAWL_KEYS_NAMED, 1000);
-    CHECK_EQ(journal_open(&other, path, "test", &again), -EBUSY);
-    journal_close(&j);
-    directory_free(&d);
-    /* A file that is cut off anywhere: complete entries are there, with the same indexes, and the directory continues from
-     * there. */
-    CHECK_EQ(stat(path, &s), 0);
-    for (off_t size = s.st_size; size >= 64; size -= 5) {
-        CHECK_EQ(truncate(path, size), 0);
-        directory_init(&again, PAWL_KEYS_NAMED, 1000);
-        CHECK_EQ(journal_open(&j, path, "test", &again), 0);
-        CHECK(again.count <= KEYS);
-        for (unsigned i = 0; i < again.count; i++) {
-            snprintf(name, sizeof name, "name %u", i);
-            CHECK_EQ(add(&again, name), index[i]);
-        }
-        CHECK(size < s.st_size || again.count == KEYS);
-        journal_close(&j);
-        directory_free(&again);
-    }
-    directory_init(&again, PAWL_KEYS_NAMED, 1001);
-    CHECK_EQ(journal_open(&j, path, "test", &again), -EINVAL);
-    directory_init(&again, PAWL_KEYS_SPARSE, 1000);
-    CHECK_EQ(journal_open(&j, path, "test", &again), -EINVAL);
-    directory_init(&again, PAWL_KEYS_NAMED, 1000);
-    CHECK_EQ(journal_open(&j, path, "other", &again), -EINVAL);
-}
-
 int main(void)
 {
-    char path[] = "/tmp/pawl-directory.XXXXXX";
-    int fd = mkstemp(path);
-    CHECK(fd >= 0);
-    close(fd);
     uint64_t sizes[] = {1, 2, 3, 10, 97, 1000, 65536};
     for (unsigned i = 0; i < countof(sizes); i++)
         every_index_once(sizes[i]);
     spread();
-    on_disk(path);
-    unlink(path);
     return 0;
 }

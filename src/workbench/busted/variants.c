@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Designs with one mistake each, as bits that their code asks for (dataplane/mistake.h): the table of the sound design, under
  * another name. The suite shows that the oracle catches every one of them. */
+#include "cluster/mistakes.h"
 #include "designs/alock/mistakes.h"
 #include "designs/citron/mistakes.h"
 #include "designs/fisslock/mistakes.h"
@@ -24,6 +25,9 @@ extern const struct design design_alock, design_citron, design_fisslock, design_
 /* Where nothing but a retransmission moves the lock on. */
 #define UNORDERED (FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DUPLICATE) | FAULT_BIT(FAULT_REORDER))
 
+/* A coordinator that restarts with other settings while some hosts do not hear of it. */
+#define RESTARTED (FAULT_BIT(FAULT_PARTITION) | FAULT_BIT(FAULT_CRASH_COORDINATOR) | FAULT_BIT(FAULT_OPERATOR))
+
 #define FIXED (UINT64_C(1) << 63) /* campaigns draw no policies */
 
 /* Rows of a design: the name after its own, the mistake without its prefix. */
@@ -36,6 +40,8 @@ extern const struct design design_alock, design_citron, design_fisslock, design_
 #define FISSLOCK_ROW(name, mistake, options, says)                                                                                 \
     "busted-fisslock-" name, &design_fisslock, mistake, FAULTS_ALL, FIXED | (options), says
 #define FISSLOCK(name, mistake, options, says) FISSLOCK_ROW(name, FISSLOCK_MISTAKE_##mistake, options, says)
+#define COORDINATOR(name, mistake, says)                                                                                           \
+    "busted-coordinator-" name, &design_srvlock, COORD_MISTAKE_##mistake, FAULTS_ALL | FAULTS_COORDINATOR, 0, says
 #define FISSION(name, mistake, says) FISSLOCK_ROW(name, FISSION_MISTAKE_##mistake, 0, says)
 
 static const struct variant {
@@ -106,6 +112,13 @@ static const struct variant {
     {FISSLOCK("unpaused", UNPAUSED, FISSLOCK_RESTLESS, "a lock that moves is decided at both places")},
     {FISSLOCK("blank", BLANK, FISSLOCK_RESTLESS, "a free lock moves without its token")},
     {FISSLOCK("amnesia", AMNESIA, FISSLOCK_RESTLESS, "a server that lost its memory decides at once")},
+    {COORDINATOR("clock", CLOCK, "lives begin at what the wall clock shows")},
+    {COORDINATOR("anonymous", ANONYMOUS, "a state that is missing is taken for a new space, and spaces have no id")},
+    {COORDINATOR("early", EARLY, "answers are sent before the log is synced")},
+    {"busted-coordinator-lease", &design_srvlock, COORD_MISTAKE_LEASE, RESTARTED, 0,
+     "the lease that was given before is not known after a restart"},
+    {COORDINATOR("places", PLACES, "a lock server's place is not known after a restart, and a superseded server goes on")},
+    {COORDINATOR("torn", TORN, "damage of the log is taken for an append that was not completed")},
     {CITRON("no-abort", NO_ABORT, FAULTS_ALL, "a client that made itself known too late goes on")},
     {CITRON("no-wait", NO_WAIT, FAULTS_ALL, "T_wait is not waited out")},
     {CITRON("no-fence", NO_FENCE, LATE, "a census does not shut out lost sessions")},

@@ -209,10 +209,10 @@ static int remove_namespace(const char *path, void *ctx)
     return 0;
 }
 
-/* Removes the files that a coordinator of the lab has written (cluster/rules.c). */
+/* Removes the files that a coordinator of the lab has written (cluster/store_file.c). */
 static void remove_state(const char *name, const char *space)
 {
-    static const char *const ends[] = {".rules", ".rules.new"};
+    static const char *const ends[] = {".state", ".state.new", ".state.old", ".state.lock"};
     char what[48], path[LAB_PATH];
     for (size_t i = 0; i < countof(ends); i++) {
         snprintf(what, sizeof what, LAB_STATE "/%s%s", space, ends[i]);

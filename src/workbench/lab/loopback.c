@@ -62,7 +62,6 @@ static bool start_station(const struct loopback *l, const struct loopback_params
 static void node_main(struct loopback *l, const struct loopback_params *p, int fd)
 {
     struct coordinating c = {.stop = &never};
-    const char *why;
     pthread_t thread;
     const struct coord_params cp = {.design = p->design,
                                     .knobs = p->knobs,
@@ -76,13 +75,13 @@ static void node_main(struct loopback *l, const struct loopback_params *p, int f
                                     .servers = p->design->packet->server_packet && !p->design->packet->spills ? p->servers : 0,
                                     .life = 1,
                                     .fresh = true};
-    bool ok = !coordinating_open(&c, &cp, localhost(), &why) && !pthread_create(&thread, NULL, coordinator_thread, &c);
+    bool ok = !coordinating_open(&c, &cp, NULL, localhost()) && !pthread_create(&thread, NULL, coordinator_thread, &c);
     for (unsigned i = 0; i < cp.servers && ok; i++) {
         struct net_addr at;
         ok = start_station(l, p, c.udp.at, false, &at);
         l->station = i ? l->station : at;
     }
-    for (unsigned i = 0; i < max_u64(c.coordinator.config.racks, p->design->packet->switch_packet != NULL) && ok; i++)
+    for (unsigned i = 0; i < max_u64(c.service.coordinator.config.racks, p->design->packet->switch_packet != NULL) && ok; i++)
         ok = start_station(l, p, c.udp.at, true, &l->station);
     l->coordinator = c.udp.at;
     if (!ok || write(fd, l, sizeof *l) != (ssize_t)sizeof *l)

@@ -52,8 +52,9 @@ static pid_t start(const struct lab_rack *r, const char *words)
 void lab_rack_serve(struct lab_rack *r, const char *options)
 {
     char words[WORDS], more[LAB_PATH + 64] = "";
+    int len = snprintf(more, sizeof more, "--state " LAB_DIR "/%s/" LAB_STATE, r->lab->name);
     if (r->divided)
-        snprintf(more, sizeof more, "--racks %u --state " LAB_DIR "/%s/" LAB_STATE, r->lab->racks, r->lab->name);
+        snprintf(more + len, sizeof more - (size_t)len, " --racks %u", r->lab->racks);
     snprintf(words, sizeof words, "serve --listen " ADDRESS ":7070 --space " LAB_SPACE " --design %s %s %s", r->rack, r->lab->id,
              r->design, options, more);
     r->coordinator = start(r, words);

@@ -22,6 +22,7 @@
 #define SPILL_SALT UINT64_C(0x7370696c)
 #define CALL_SALT UINT64_C(0x63616c6c)
 #define RANK_SALT UINT64_C(0x72616e6b)
+#define LONG_SALT UINT64_C(0x6c6f6e67)
 #define SWARM_SALT UINT64_C(0x737761726d)
 #define MODEL_SALT UINT64_C(0x6d6f64656c73)
 #define MODEL_ONE_IN 4 /* runs of a swarm: with the model of a testbed, whose verbs and packets are in other proportions */
@@ -61,6 +62,13 @@ static void on_deadlock(void *user, unsigned client, unsigned task, bool true_on
     sim_note(c->sim, true_one ? "DEADLOCK" : "NO DEADLOCK", c->rack.clients[client].host->host->id, client, task);
     if (!true_one)
         oracle_violation(&c->oracle, "I13: client %u was told of a deadlock, and there is none", client * ACTORS_MAX + task);
+}
+
+/* The coordinator does not start with a state that nothing has happened to. */
+static void on_refused(void *user, const char *why)
+{
+    struct campaign *c = user;
+    oracle_violation(&c->oracle, "I18: the coordinator refuses its own state: %s", why);
 }
 
 static void on_client_gone(struct cluster_client *client)
@@ -323,6 +331,7 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
         .work = campaign_work,
         .on_gone = on_gone,
         .on_deadlock = on_deadlock,
+        .on_refused = on_refused,
         .apply = c->calls ? campaign_apply : NULL,
         .user = c,
     };
@@ -383,6 +392,11 @@ static int run_rack(struct campaign *c, const struct campaign_params *p, const s
     return 0;
 }
 
+uint32_t campaign_faults(const struct design *d, uint32_t faults)
+{
+    return faults & (d->tolerates | (d->kind != DESIGN_BUSTED && rack_coordinates(d) ? FAULTS_COORDINATOR : 0));
+}
+
 struct model campaign_quick_model(void)
 {
     static const struct {
@@ -425,6 +439,9 @@ int campaign_run(const struct campaign_params *p, struct campaign_result *out)
         model_set(&model, "lease_ns", c->mix.lease_ns);
     }
     model_set(&model, "poll_ns", max_u64(model_get(&model, MODEL_poll_ns), POLL_NS));
+    c->long_ns = c->mix.lease_ns;
+    if (p->faults & FAULTS_COORDINATOR) /* leases of the coordinator change, and some holds are to outlast the shorter ones */
+        c->long_ns *= 1 + mix64(p->seed ^ LONG_SALT) % 4;
     c->design = p->design;
     c->shared = p->design->features & DESIGN_SHARED;
     c->convert = p->design->features & DESIGN_CONVERT;

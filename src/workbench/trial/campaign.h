@@ -44,6 +44,10 @@ struct campaign_result {
 /* A fabric as quick as local memory, and store buffers that drain slowly: here a missing fence shows. */
 struct model campaign_quick_model(void);
 
+/* Those of the faults that a campaign of this design can have: it tolerates them; or they strike the coordinator, and the simulated
+ * rack of this design has one. */
+uint32_t campaign_faults(const struct design *d, uint32_t faults);
+
 /* 0, -ENOMEM, or -PAWL_ENOTSUP, explained: the design cannot do with `caps`. What the oracle found is in the result. */
 int campaign_run(const struct campaign_params *p, struct campaign_result *out);
 

@@ -146,7 +146,7 @@ void campaign_granted(struct actor *a, uint64_t lock, const struct hold *h)
 static void enjoy(struct actor *a, uint64_t lock, const struct hold *h)
 {
     struct campaign *c = campaign_of(a);
-    uint64_t ns = rng_below(&c->random, swarm_chance(&c->random, c->mix.long_hold) ? c->mix.lease_ns : c->mix.hold_ns);
+    uint64_t ns = rng_below(&c->random, swarm_chance(&c->random, c->mix.long_hold) ? c->long_ns : c->mix.hold_ns);
     const struct oracle_holder holder = holder_of(a, h);
     for (unsigned i = 0; i < 2; i++) {
         a->ops->sleep(a, ns / 2);

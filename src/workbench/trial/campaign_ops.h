@@ -37,9 +37,10 @@ struct campaign {
     struct campaign_data data[CAMPAIGN_LOCKS_MAX];
     uint8_t fates[CAMPAIGN_ORDERS_MAX]; /* of orders */
     bool shared, convert, timeout;
-    bool nests;   /* takes locks in any order while it holds others: deadlocks are found */
-    bool patient; /* and then has no deadline: it gets on because they are */
-    bool busy;    /* hardly a pause between operations, on few locks, and no client gives up */
+    bool nests;       /* takes locks in any order while it holds others: deadlocks are found */
+    bool patient;     /* and then has no deadline: it gets on because they are */
+    uint64_t long_ns; /* a long hold lasts up to this */
+    bool busy;        /* hardly a pause between operations, on few locks, and no client gives up */
 };
 
 struct key_text {

@@ -41,7 +41,7 @@ static struct campaign_params params_of(const struct hunt_params *p, uint64_t ta
     bool faultless = !p->campaign && campaign == CAMPAIGN_FIXED && drawn / FIXED_ONE_IN % FAULTLESS_ONE_IN == 0;
     return (struct campaign_params){
         .design = d,
-        .faults = faultless ? 0 : p->faults & d->tolerates,
+        .faults = faultless ? 0 : campaign_faults(d, p->faults),
         .seed = seed,
         .campaign = p->campaign ? p->campaign : campaign,
     };

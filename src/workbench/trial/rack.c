@@ -30,13 +30,23 @@ static uint32_t sim_host_of(const struct rack *r, struct place to)
     return to.machine < r->config.machines + r->server_count + 1u ? r->host_of[to.machine] : SIM_HOSTS_MAX + 1;
 }
 
+/* Where a host sends to for a lock server: what its welcome said, as long as the host is a member. */
+static uint32_t seen_from(const struct rack *r, const struct sim_host *from, struct place to, uint32_t host)
+{
+    for (unsigned i = 0; r->coordinator && i < r->params.hosts; i++)
+        for (unsigned n = 0; r->hosts[i].host == from && n < r->config.servers; n++)
+            if (r->config.server[n] == to.machine && net_addr_known(r->hosts[i].member.welcome.servers[n]))
+                return rack_sim_addr(r->hosts[i].member.welcome.servers[n]).host;
+    return host;
+}
+
 void rack_send_all(struct rack *r, const struct sim_host *from)
 {
     const struct outbox *o = &r->outbox;
     for (unsigned i = 0; i < o->packets; i++) {
         const struct packet_head *h = outbox_packet(o, i);
         const struct sim_addr sender = {.host = from->id, .port = h->from.port};
-        const struct sim_addr to = {.host = sim_host_of(r, h->to), .port = h->to.port};
+        const struct sim_addr to = {.host = seen_from(r, from, h->to, sim_host_of(r, h->to)), .port = h->to.port};
         assert(to.host <= SIM_WIRE_SWITCH);
         r->packets++;
         sim_wire_send(r->wire, sender, to, h, o->packet[i].len);
@@ -161,7 +171,7 @@ static void host_tick(void *arg, uint64_t tag)
     if (tag != h->tick_ns)
         return; /* an earlier one was needed meanwhile */
     h->tick_ns = UINT64_MAX;
-    if (!h->host->up)
+    if (!h->host->up || !rack_host_joined(h))
         return; /* it starts with the host */
     if (h->host->paused_until_ns > sim_now(&r->sim)) {
         tick_soon(h, h->host->paused_until_ns);
@@ -185,9 +195,29 @@ static void tick_soon(struct rack_host *h, uint64_t at_ns)
     sim_at_timer(&h->rack->sim, at_ns, host_tick, h, at_ns);
 }
 
+static void coordinator_packet_for_host(struct rack_host *h, const void *data, uint32_t len)
+{
+    const struct coord_packet *p = coord_check(data, len, 0);
+    if (p && p->head.type == COORD_FOUND)
+        rack_found(h, data);
+    else if (p && p->head.type == COORD_ROUSE && rack_host_joined(h) && h->rack->design->rouse &&
+             p->head.epoch == h->member.welcome.packet.head.generation) {
+        h->rack->design->rouse(h->memory, rack_clock(h), rack_host_outbox(h));
+        rack_host_flush(h);
+    } else
+        rack_member_packet(&h->member, data, len);
+}
+
 static void host_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
 {
     struct rack_host *h = ctx;
+    const struct packet_head *head = data;
+    if (h->rack->coordinator && len >= sizeof *head && head->family == PACKET_COORDINATOR) {
+        coordinator_packet_for_host(h, data, len);
+        return;
+    }
+    if (!rack_host_joined(h))
+        return;
     h->rack->design->packet(h->memory, data, len, rack_clock(h), rack_host_outbox(h));
     rack_host_flush(h);
 }
@@ -198,15 +228,46 @@ static void client_packet(void *ctx, const void *data, uint32_t len, struct sim_
     host_packet(c->host, data, len, from);
 }
 
-/* At first, and after a crash: the memory is new. */
-static void host_start(struct rack_host *h)
+/* With that number and life the memory is new. */
+static void host_begin(struct rack_host *h, const struct rack_config *config, uint32_t life)
 {
     struct rack *r = h->rack;
     memset(h->memory, 0, memory_bytes(r));
     memset(h->waiters, 0, rack_requests(&r->config) * sizeof *h->waiters);
-    r->design->host_init(h->memory, &r->config, h->machine, (uint32_t)h->host->births, rack_clock(h));
+    r->design->host_init(h->memory, config, h->machine, life, rack_clock(h));
     h->tick_ns = UINT64_MAX;
     tick_soon(h, sim_now(&r->sim) + 1);
+}
+
+/* At first, and after a crash. */
+static void host_start(struct rack_host *h)
+{
+    if (h->rack->coordinator)
+        rack_member_start(&h->member);
+    else
+        host_begin(h, &h->rack->config, (uint32_t)h->host->births);
+}
+
+void rack_host_welcome(struct rack_member *m)
+{
+    struct rack_host *h = container_of(m, struct rack_host, member);
+    struct rack *r = h->rack;
+    h->machine = m->welcome.packet.head.to.machine;
+    r->host_of[h->machine] = h->host->id;
+    memset(h->indexes, 0, r->params.locks * sizeof *h->indexes);
+    host_begin(h, &m->welcome.config, m->welcome.packet.head.generation);
+    for (uint32_t s = 0; s < r->config.sessions; s++)
+        if (h->clients[s] && !h->clients[s]->process->alive && !h->clients[s]->finished)
+            sim_process_restart(h->clients[s]->process);
+}
+
+/* All its sessions are lost: other processes take the place of theirs when the host has joined again. */
+void rack_host_ended(struct rack_member *m)
+{
+    struct rack_host *h = container_of(m, struct rack_host, member);
+    for (uint32_t s = 0; s < h->rack->config.sessions; s++)
+        if (h->clients[s] && h->clients[s]->process->alive && !h->clients[s]->finished)
+            sim_process_crash(h->clients[s]->process);
 }
 
 static int pool_bind(struct rack_host *h)
@@ -248,6 +309,18 @@ static void switch_emit(struct rack *r, struct sim_packet *packet)
     rack_clear_outbox(r);
 }
 
+/* Whether the switch decides: it has joined, if there is a coordinator. */
+static bool switch_decides(const struct rack *r)
+{
+    return !r->coordinator || r->switch_member.joined;
+}
+
+void rack_switch_flush(struct rack *r)
+{
+    struct sim_packet none = {.from = {.host = SIM_WIRE_SWITCH}};
+    switch_emit(r, &none);
+}
+
 static void switch_tick(void *arg, uint64_t tag)
 {
     struct rack *r = arg;
@@ -255,7 +328,7 @@ static void switch_tick(void *arg, uint64_t tag)
         return;
     struct sim_packet none = {.from = {.host = SIM_WIRE_SWITCH}};
     uint64_t now = sim_now(&r->sim), next = UINT64_MAX;
-    for (unsigned i = 0; i < switch_count(r); i++) {
+    for (unsigned i = 0; i < switch_count(r) && switch_decides(r); i++) {
         next = min_u64(next, r->design->switch_tick(r->switches[i], now, &r->outbox));
         switch_emit(r, &none);
     }
@@ -272,6 +345,10 @@ static uint64_t switch_bytes(const struct rack *r, unsigned rack)
 
 static void switch_anew(struct rack *r, unsigned rack, uint32_t life)
 {
+    if (r->coordinator) { /* it has to ask for its life */
+        rack_member_start(&r->switch_member);
+        return;
+    }
     struct rack_config config = r->config;
     config.rack = (uint16_t)rack;
     memset(r->switches[rack], 0, switch_bytes(r, rack));
@@ -280,16 +357,40 @@ static void switch_anew(struct rack *r, unsigned rack, uint32_t life)
         r->design->switch_rules(r->switches[rack], &r->rules);
 }
 
+static void switch_welcome(struct rack_member *m)
+{
+    struct rack *r = m->rack;
+    struct rack_config config = m->welcome.config;
+    config.switch_locks = r->config.switch_locks;
+    memset(r->switch_memory, 0, switch_bytes(r, 0));
+    r->design->switch_init(r->switch_memory, &config, m->welcome.packet.head.generation, sim_now(&r->sim));
+    if (r->design->switch_expect && m->welcome.live_known)
+        r->design->switch_expect(r->switch_memory, m->welcome.live, COORD_LIVE_WORDS);
+}
+
+static void switch_ended(struct rack_member *m)
+{
+    (void)m; /* it decides nothing until it has joined */
+}
+
 /* Lock packets of the design go through its program, others their way. */
 static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *packet)
 {
     struct rack *r = ctx;
     const struct packet_head *h = (const struct packet_head *)(const void *)packet->data;
+    if (packet->to.host == SIM_WIRE_SWITCH && r->coordinator && packet->len >= sizeof *h && h->family == PACKET_COORDINATOR) {
+        _Alignas(8) uint8_t data[SIM_PACKET_MAX];
+        memcpy(data, packet->data, packet->len);
+        rack_member_packet(&r->switch_member, data, packet->len);
+        return;
+    }
     if (packet->len < sizeof *h || h->family != r->design->family) {
         sim_switch_emit(wire, packet);
         return;
     }
     uint32_t rack = r->config.racks ? h->space - SPACE - 1 : 0;
+    if (!switch_decides(r))
+        return;
     if (rack >= switch_count(r) || is_cut(r, rack, packet->from.host))
         return;
     _Alignas(8) uint8_t data[SIM_PACKET_MAX];
@@ -381,6 +482,15 @@ static void on_crashed(void *ctx, struct sim_process *process)
 {
     struct rack *r = ctx;
     struct rack_client *c = process->user;
+    rack_coordinator_crashed(r, process);
+    for (unsigned i = 0; i < r->server_count && r->coordinator; i++)
+        if (r->servers[i].process == process)
+            rack_member_stop(&r->servers[i].member);
+    if (process == r->spare.process)
+        rack_member_stop(&r->spare.member);
+    for (unsigned i = 0; i < r->params.hosts && r->coordinator; i++)
+        if (r->hosts[i].agent == process)
+            rack_member_stop(&r->hosts[i].member);
     if (!c)
         return;
     if (c->open)
@@ -392,7 +502,7 @@ static void on_crashed(void *ctx, struct sim_process *process)
         r->params.on_gone(r->params.user, c->id);
     for (uint32_t i = 0; i < r->config.requests; i++)
         c->host->waiters[c->session * r->config.requests + i].task = NULL;
-    if (process->host->up && !c->finished)
+    if (process->host->up && !c->finished && rack_host_joined(c->host))
         rack_session_dead(c); /* the kernel tells the process that serves the pool */
 }
 
@@ -411,6 +521,9 @@ static void on_restarted(void *ctx, struct sim_process *process)
     for (unsigned i = 0; i < r->server_count; i++)
         if (r->servers[i].process == process)
             rc = rack_box_start(&r->servers[i]);
+    rack_coordinator_restarted(r, process);
+    if (process == r->spare.process)
+        rc = rack_box_start(&r->spare);
     if (process == r->steward.process || process == r->backup.process)
         rc = rack_box_start(process == r->steward.process ? &r->steward : &r->backup);
     assert(!rc);
@@ -446,13 +559,18 @@ static int add_host(struct rack *r, unsigned i)
     }
     h->host->server = r->params.mortal_hosts;
     r->host_of[h->machine] = h->host->id;
+    h->member = (struct rack_member){
+        .rack = r, .host = h->host, .port = PORT_POOL, .role = COORD_HOST, .welcomed = rack_host_welcome, .ended = rack_host_ended};
+    if (r->coordinator && !(h->indexes = sim_alloc(r->params.locks * sizeof *h->indexes)))
+        return -ENOMEM;
+    h->tick_ns = UINT64_MAX;
     host_start(h);
     return pool_bind(h);
 }
 
 static int add_server(struct rack *r, unsigned i)
 {
-    struct sim_host *host = r->design->on_hosts ? r->hosts[i].host : sim_host_new(&r->sim);
+    struct sim_host *host = r->design->on_hosts && !r->coordinator ? r->hosts[i].host : sim_host_new(&r->sim);
     r->servers[i].machine = r->config.server[i];
     if (host)
         r->host_of[r->config.server[i]] = host->id;
@@ -513,11 +631,14 @@ static void configure(struct rack *r)
 
 static int add_all(struct rack *r)
 {
-    int rc = 0;
+    int rc = r->params.faults & FAULTS_COORDINATOR ? rack_coordinator_new(r) : 0;
+    if (!rc && !(r->host_of = sim_alloc((r->config.machines + r->server_count + 1u) * sizeof *r->host_of)))
+        rc = -ENOMEM;
     for (unsigned i = 0; i < r->params.hosts && !rc; i++)
         rc = add_host(r, i);
     for (unsigned i = 0; i < r->server_count && !rc; i++)
         rc = add_server(r, i);
+    r->switch_member = (struct rack_member){.rack = r, .role = COORD_SWITCH, .welcomed = switch_welcome, .ended = switch_ended};
     if (!rc && r->design->switch_packet)
         rc = switch_start(r);
     if (!rc && r->design->steward_packet)
@@ -528,6 +649,8 @@ static int add_all(struct rack *r)
     }
     for (unsigned i = 0; i < r->params.clients && !rc; i++)
         rc = add_client(r, i);
+    if (!rc && r->coordinator)
+        rack_coordinator_begin(r);
     return rc;
 }
 
@@ -536,7 +659,8 @@ int rack_init(struct rack *r, const struct rack_params *p)
     const struct packet_design *d = p->design->packet;
     if (!d || !p->clients || p->clients > RACK_CLIENTS_MAX || !p->hosts || !p->tasks || p->tasks > ACTORS_MAX ||
         p->servers > RACK_SERVERS_MAX || (d->server_packet && !d->spills && !p->servers) ||
-        (d->on_hosts && p->servers > p->hosts) || p->hosts + p->servers + 2 > SIM_HOSTS_MAX)
+        (d->on_hosts && p->servers > p->hosts) || p->hosts + p->servers + 3 > SIM_HOSTS_MAX ||
+        ((p->faults & FAULTS_COORDINATOR) && !rack_coordinates(p->design)))
         return -EINVAL;
     memset(r, 0, sizeof *r);
     r->params = *p;
@@ -546,11 +670,11 @@ int rack_init(struct rack *r, const struct rack_params *p)
     const struct sim_config config = {
         .model = p->model,
         .seed = p->seed,
-        .faults = p->faults,
+        .faults = p->faults & FAULTS_ALL,
         .swarm = p->swarm,
         .safety_ns = p->safety_ns,
         .time_max_ns = p->time_max_ns,
-        .tasks_max = p->clients * (p->tasks + 1) + 8,
+        .tasks_max = p->clients * (p->tasks + 1) + 8, /* one of them for the coordinator */
         .trace = p->trace,
         .events_max = p->events_max,
         .chooser = p->chooser,
@@ -562,7 +686,6 @@ int rack_init(struct rack *r, const struct rack_params *p)
     r->hosts = sim_alloc(p->hosts * sizeof *r->hosts);
     r->servers = sim_alloc((r->server_count + 1) * sizeof *r->servers);
     r->clients = sim_alloc(p->clients * sizeof *r->clients);
-    r->host_of = sim_alloc((p->hosts + r->server_count + 1) * sizeof *r->host_of);
     const struct sim_hooks hooks = {
         .ctx = r, .process_crashed = on_crashed, .process_restarted = on_restarted, .server_restarted = on_host_restarted};
     sim_hooks_add(&r->sim, &hooks);
@@ -572,7 +695,7 @@ int rack_init(struct rack *r, const struct rack_params *p)
         return -ENOMEM;
     }
     r->waits.lease_ns = 2 * p->lease_ns;
-    rc = r->wire && r->hosts && r->servers && r->clients && r->host_of ? add_all(r) : -ENOMEM;
+    rc = r->wire && r->hosts && r->servers && r->clients ? add_all(r) : -ENOMEM;
     if (rc)
         rack_free(r);
     return rc;
@@ -586,7 +709,9 @@ void rack_free(struct rack *r)
         sim_give_back(r->hosts[i].undo);
         sim_give_back(r->hosts[i].waiters);
         sim_give_back(r->hosts[i].clients);
+        sim_give_back(r->hosts[i].indexes);
     }
+    rack_coordinator_free(r);
     for (unsigned i = 0; r->servers && i < r->server_count; i++)
         sim_give_back(r->servers[i].memory);
     sim_give_back(r->hosts);
@@ -597,6 +722,7 @@ void rack_free(struct rack *r)
         sim_give_back(r->switches[i]);
     waits_free(&r->waits);
     sim_give_back(r->steward.memory);
+    sim_give_back(r->spare.memory);
     sim_give_back(r->backup.memory);
     if (r->wire)
         sim_wire_free(r->wire);

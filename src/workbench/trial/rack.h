@@ -4,10 +4,16 @@
  *
  * A host's memory survives the death of a process and is lost with the host. An agent process of the host, which only
  * the host's own crash kills, takes the packets for the pool and the ticks; on a real machine the process with the serving right
- * does. */
+ * does.
+ *
+ * With faults of the coordinator (FAULTS_COORDINATOR) there is one: hosts, lock servers and the switch join it, send heartbeats and
+ * have their lives, numbers and leases from it; clients ask it which lock a name has (rack_coordinator.c, rack_member.c,
+ * rack_names.c). It is the coordinator of the daemon, over a simulated disk. Without those faults hosts and servers begin by
+ * themselves, with lives that rise. */
 #ifndef PAWL_WORKBENCH_TRIAL_RACK_H
 #define PAWL_WORKBENCH_TRIAL_RACK_H
 
+#include "cluster/service.h"
 #include "designs/core/design.h"
 #include "designs/packet/packet.h"
 #include "wire/sim.h"
@@ -19,11 +25,36 @@
 
 struct rack;
 struct rack_client;
+struct rack_coordinator;
+
+/* A host, lock server or switch as a member of the rack (rack_member.c). */
+struct rack_member {
+    struct rack *rack;
+    const struct sim_host *host; /* null: the switch */
+    uint16_t port;               /* where its answers come */
+    enum coord_role role;
+    bool running, joined;
+    uint64_t nonce;    /* of its JOIN */
+    uint64_t tick_ns;  /* virtual: the next */
+    uint64_t until_ns; /* a host's lease, by its own clock */
+    uint16_t look_for; /* the coordinator asks whether locks name this machine */
+    struct net_addr switches[RACKS_MAX];
+    struct coord_welcome welcome;
+    void (*welcomed)(struct rack_member *m);
+    void (*ended)(struct rack_member *m); /* its life is over, and it joins anew */
+};
 
 struct rack_task {
     struct actor actor;
     struct rack_client *client;
     bool done;
+    struct {            /* to the coordinator: which lock has this name? */
+        uint64_t nonce; /* 0: none */
+        struct sim_ticket waiter;
+        bool answered;
+        int32_t code;
+        uint64_t index;
+    } question;
 };
 
 struct rack_client {
@@ -52,6 +83,8 @@ struct rack_host {
     struct sim_ticket *waiters;   /* by request; task null: none */
     uint64_t tick_ns;             /* virtual: the next that is queued; UINT64_MAX: none */
     struct rack_client **clients; /* by session */
+    struct rack_member member;
+    uint64_t *indexes; /* of names that it knows, by key; index + 1, 0: not known */
 };
 
 /* A machine with one part of the design and no clients (rack_box.c). */
@@ -62,6 +95,9 @@ struct rack_box {
     struct sim_process *process;
     enum rack_box_kind kind;
     uint16_t machine; /* of a server */
+    struct rack_member member;
+    bool spare;   /* an operator starts it where there is no place for it */
+    bool started; /* it was welcome before */
     void *memory;
     uint64_t tick_ns, tick_min_ns; /* the next; and the shortest time between two */
     uint64_t (*tick)(void *state, uint64_t now, struct outbox *out);
@@ -100,7 +136,8 @@ struct rack_params {
     void (*on_gone)(void *user, unsigned client); /* the client died or its session was lost */
     /* A client's task was told of a deadlock; whether that is true. With watch_waits. */
     void (*on_deadlock)(void *user, unsigned client, unsigned task, bool true_one);
-    pawl_apply apply; /* what servers do with their data; null: they keep none */
+    pawl_apply apply;                                /* what servers do with their data; null: they keep none */
+    void (*on_refused)(void *user, const char *why); /* the coordinator does not start, though nothing is wrong with its state */
 };
 
 struct rack {
@@ -122,7 +159,10 @@ struct rack {
     uint64_t switch_tick_ns;
     struct rack_host *hosts;
     struct rack_box *servers;
-    struct rack_box steward, backup; /* process null: there is none */
+    struct rack_box steward, backup;      /* process null: there is none */
+    struct rack_coordinator *coordinator; /* null: there is none */
+    struct rack_member switch_member;
+    struct rack_box spare; /* a lock server that an operator starts beside the others; process null: none */
     unsigned server_count;
     uint32_t *host_of; /* sim host by machine number */
     struct rack_client *clients;
@@ -169,5 +209,48 @@ static inline uint16_t rack_client_port(const struct rack_client *c)
 
 bool rack_client_valid(const struct rack_client *c);
 void rack_client_start(struct rack_client *c);
+
+/* Whether the host is a member, so that its memory counts. */
+static inline bool rack_host_joined(const struct rack_host *h)
+{
+    return !h->rack->coordinator || h->member.joined;
+}
+
+/* ---- rack_coordinator.c ---- */
+
+/* Whether a design's rack can have a coordinator in the simulation. */
+bool rack_coordinates(const struct design *d);
+int rack_coordinator_new(struct rack *r); /* before the hosts; sets the configuration */
+void rack_coordinator_free(struct rack *r);
+void rack_coordinator_begin(struct rack *r); /* after all others: faults may strike */
+struct sim_addr rack_coordinator_at(const struct rack *r);
+uint32_t rack_coordinator_version(const struct rack *r); /* of the configuration; 0: it is not running */
+void rack_coordinator_crashed(struct rack *r, const struct sim_process *process);
+void rack_coordinator_restarted(struct rack *r, const struct sim_process *process);
+
+/* ---- rack_member.c ---- */
+
+void rack_member_start(struct rack_member *m); /* joins, as a new one */
+void rack_member_stop(struct rack_member *m);
+void rack_member_packet(struct rack_member *m, const void *data, uint32_t len);
+bool rack_member_lives(const struct rack_member *m);
+uint64_t rack_member_clock(const struct rack_member *m);
+struct net_addr rack_net_addr(struct sim_addr a);
+struct sim_addr rack_sim_addr(struct net_addr a);
+
+/* ---- rack_names.c ---- */
+
+/* The lock that the key's name has. 0, -ETIMEDOUT, -ECANCELED or -PAWL_ELOST. */
+int rack_find(struct actor *a, uint64_t key, uint64_t deadline, uint64_t *index);
+void rack_found(struct rack_host *h, const struct coord_key *answer);
+
+/* ---- rack.c, for rack_member.c ---- */
+
+void rack_switch_flush(struct rack *r); /* sends what the switch has in the outbox */
+
+void rack_host_welcome(struct rack_member *m);
+void rack_host_ended(struct rack_member *m);
+void rack_box_welcome(struct rack_member *m);
+void rack_box_ended(struct rack_member *m);
 
 #endif

@@ -15,6 +15,12 @@ static uint64_t box_clock(const struct rack_box *b)
 
 static void box_tick(void *arg, uint64_t tag);
 
+/* Whether it is a member, if there is a coordinator. */
+static bool box_decides(const struct rack_box *b)
+{
+    return !b->rack->coordinator || b->kind != RACK_SERVER || b->member.joined;
+}
+
 static void tick_at(struct rack_box *b, uint64_t at_ns)
 {
     if (at_ns >= b->tick_ns)
@@ -38,7 +44,7 @@ static void box_tick(void *arg, uint64_t tag)
     if (tag != b->tick_ns)
         return;
     b->tick_ns = UINT64_MAX;
-    if (!host->up || !b->tick)
+    if (!host->up || !b->tick || !box_decides(b))
         return;
     if (host->paused_until_ns > sim_now(&r->sim)) {
         tick_at(b, host->paused_until_ns);
@@ -54,21 +60,57 @@ static void box_tick(void *arg, uint64_t tag)
 static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
 {
     struct rack_box *b = ctx;
+    const struct packet_head *h = data;
+    if (b->rack->coordinator && len >= sizeof *h && h->family == PACKET_COORDINATOR) {
+        rack_member_packet(&b->member, data, len);
+        return;
+    }
+    if (!box_decides(b))
+        return;
     b->packet(b->memory, data, len, box_clock(b), &b->rack->outbox);
     flush(b);
+}
+
+static void server_begin(struct rack_box *b, const struct rack_config *config, uint32_t life, bool first)
+{
+    struct rack *r = b->rack;
+    const struct packet_design *d = r->design;
+    d->server_init(b->memory, config, b->machine, life, first, box_clock(b));
+    if (r->params.apply)
+        d->server_apply(b->memory, r->params.apply, r->params.user);
+    if (d->spills || d->steward_packet)
+        tick_at(b, sim_now(&r->sim) + 1); /* it speaks first */
+}
+
+void rack_box_welcome(struct rack_member *m)
+{
+    struct rack_box *b = container_of(m, struct rack_box, member);
+    struct rack *r = b->rack;
+    struct rack_config config = m->welcome.config;
+    config.switch_locks = r->config.switch_locks;
+    b->machine = m->welcome.packet.head.to.machine;
+    r->host_of[b->machine] = b->process->host->id;
+    memset(b->memory, 0, r->design->server_bytes(&config));
+    server_begin(b, &config, m->welcome.packet.head.generation, !b->started && !b->spare);
+    b->started = true;
+    b->tick_ns = UINT64_MAX;
+    tick_at(b, sim_now(&r->sim) + 1);
+}
+
+void rack_box_ended(struct rack_member *m)
+{
+    (void)m; /* it decides nothing until it has joined */
 }
 
 static int server_start(struct rack_box *b)
 {
     struct rack *r = b->rack;
-    const struct packet_design *d = r->design;
     bool first = b->process->host->births == 1;
-    uint32_t life = d->spills && !first ? ++r->life : (uint32_t)b->process->host->births; /* one order with the switch's */
-    d->server_init(b->memory, &r->config, b->machine, life, first, box_clock(b));
-    if (r->params.apply)
-        d->server_apply(b->memory, r->params.apply, r->params.user);
-    if (d->spills || d->steward_packet)
-        tick_at(b, sim_now(&r->sim) + 1); /* it speaks first */
+    uint32_t life = r->design->spills && !first ? ++r->life : (uint32_t)b->process->host->births; /* one order with the switch's */
+    if (r->coordinator)
+        rack_member_start(&b->member);
+    else
+        server_begin(b, &r->config, life, first);
     return sim_wire_bind(r->wire, b->process, PORT_SERVER, r->params.cores, model_get(r->sim.model, MODEL_server_service_ns),
                          box_packet, b);
 }
@@ -107,6 +149,8 @@ int rack_box_add(struct rack *r, struct rack_box *b, enum rack_box_kind kind, st
     b->packet = kind == RACK_SERVER ? d->server_packet : kind == RACK_BACKUP ? d->switch_packet : d->steward_packet;
     if (!host || !(b->process = sim_process_new(host)))
         return -ENOMEM;
+    b->member = (struct rack_member){
+        .rack = r, .host = host, .port = PORT_SERVER, .role = COORD_SERVER, .welcomed = rack_box_welcome, .ended = rack_box_ended};
     host->server = true;
     return rack_box_start(b);
 }

@@ -15,7 +15,7 @@ static const struct packet_design *design_of(const struct rack_client *c)
 
 bool rack_client_valid(const struct rack_client *c)
 {
-    if (!c->open || c->lost || !c->process->alive)
+    if (!c->open || c->lost || !c->process->alive || (c->rack->coordinator && !rack_member_lives(&c->host->member)))
         return false;
     uint64_t now = rack_clock(c->host);
     return now < c->until_ns && now < design_of(c)->expiry(c->host->memory, c->session);
@@ -148,7 +148,9 @@ static int lock_and_call(struct actor *a, pawl_key key, enum pawl_mode mode, uin
     struct packet_answer answer;
     if (!rack_client_valid(c))
         return -PAWL_ELOST;
-    int rc = idle_request(c, &ask.request);
+    int rc = c->rack->coordinator ? rack_find(a, key.id, deadline, &ask.index) : 0;
+    if (!rc)
+        rc = idle_request(c, &ask.request);
     if (rc)
         return rc;
     note_wait(a, ask.request, key.id, mode);
@@ -269,7 +271,7 @@ static bool actor_valid(const struct actor *a)
 static bool all_idle(const struct rack *r)
 {
     for (unsigned i = 0; i < r->params.hosts; i++)
-        for (uint32_t q = 0; q < rack_requests(&r->config); q++)
+        for (uint32_t q = 0; q < rack_requests(&r->config) && rack_host_joined(&r->hosts[i]); q++)
             if (!r->design->idle(r->hosts[i].memory, q))
                 return false;
     return true;
@@ -337,6 +339,8 @@ static void keeper_task(void *arg)
 {
     struct rack_client *c = arg;
     struct rack *r = c->rack;
+    while (!rack_host_joined(c->host))
+        pause_for(c, RETRY_NS);
     rack_session_dead(c); /* whatever the one before it left */
     c->lost = false;
     c->open = true;

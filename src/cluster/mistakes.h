@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What variants of the coordinator do wrongly on purpose (dataplane/mistake.h). The bits of designs lie below. */
+#ifndef PAWL_CLUSTER_MISTAKES_H
+#define PAWL_CLUSTER_MISTAKES_H
+
+#include "dataplane/mistake.h"
+#include "lib/base.h"
+
+#define COORD_MISTAKE_CLOCK (UINT64_C(1) << 48)     /* lives begin at what the wall clock shows */
+#define COORD_MISTAKE_ANONYMOUS (UINT64_C(1) << 49) /* missing state: begins with none, under no id of its own */
+#define COORD_MISTAKE_EARLY (UINT64_C(1) << 50)     /* answers are sent before the log is synced */
+#define COORD_MISTAKE_LEASE (UINT64_C(1) << 51)     /* the lease that was given before is not known */
+#define COORD_MISTAKE_PLACES (UINT64_C(1) << 52)    /* members' places are not in the log, and a superseded server goes on */
+#define COORD_MISTAKE_TORN (UINT64_C(1) << 53)      /* damage is taken for an append that was not completed */
+
+#endif

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cluster/service.h"
+#include "cluster/mistakes.h"
+#include "lib/explain.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define RESTORE_LIVES (UINT32_C(1) << 20) /* that an older or damaged state may not know of: three days' */
+#define GARBAGE_MAX (UINT64_C(256) << 10) /* bytes of records that later ones replace, until a snapshot */
+
+/* ---- the log ---- */
+
+/* Whether it fits. */
+static bool add(const struct service *s, struct service_batch *b, enum state_record type, const void *data, uint16_t len)
+{
+    const struct store_record r = {.type = (uint8_t)type, .len = len, .data = data};
+    uint32_t cost = s->store->ops->cost(&r);
+    if (b->count == SERVICE_RECORDS || b->used + cost > STORE_APPEND_MAX - 64) /* room for the end of the append */
+        return false;
+    b->record[b->count++] = r;
+    b->used += cost;
+    return true;
+}
+
+static int append(struct service *s, struct service_batch *b)
+{
+    int rc = b->count ? s->store->ops->append(s->store, b->record, b->count) : 0;
+    s->failed += rc != 0;
+    b->count = 0;
+    b->used = 0;
+    return rc;
+}
+
+static int append_one(struct service *s, enum state_record type, const void *data, uint16_t len)
+{
+    add(s, &s->batch, type, data, len);
+    return append(s, &s->batch);
+}
+
+/* ---- what is not in the log yet ---- */
+
+static int write_names(struct service *s, struct service_batch *b)
+{
+    const struct directory *d = &s->state.directory;
+    while (s->state.names_written < d->count) {
+        uint64_t end = s->state.names_written;
+        while (end < d->count && add(s, b, STATE_NAME, d->bytes + d->key[end].at, (uint16_t)d->key[end].len))
+            end++;
+        int rc = append(s, b);
+        if (rc)
+            return rc;
+        s->state.names_written = end;
+    }
+    return 0;
+}
+
+static int write_station(struct service *s, struct service_batch *b, struct coord_station *station, unsigned place, bool serves)
+{
+    struct state_station t;
+    memset(&t, 0, sizeof t);
+    t.at = station->at;
+    t.life = station->life;
+    t.place = (uint16_t)place;
+    t.serves = serves;
+    add(s, b, STATE_STATION, &t, sizeof t);
+    int rc = append(s, b);
+    if (rc)
+        return rc;
+    *(serves ? &s->state.server[place] : &s->state.switch_[place]) = t;
+    station->unwritten = false;
+    return 0;
+}
+
+static int write_stations(struct service *s, struct service_batch *b)
+{
+    struct coordinator *c = &s->coordinator;
+    int rc = 0;
+    for (unsigned i = 0; i < RACK_SERVERS_MAX && !rc; i++)
+        if (c->server[i].unwritten)
+            rc = write_station(s, b, &c->server[i], i, true);
+    for (unsigned i = 0; i < RACKS_MAX && !rc; i++)
+        if (c->switch_[i].unwritten)
+            rc = write_station(s, b, &c->switch_[i], i, false);
+    return rc;
+}
+
+static int write_counters(struct service *s, struct service_batch *b, uint64_t now)
+{
+    struct coordinator *c = &s->coordinator;
+    uint32_t lives = coordinator_lives_wanted(c, now);
+    uint64_t lease = now >= c->open_ns ? c->config.lease_ns : s->state.lease_ns; /* longer ones have ended */
+    const struct rules *wanted = coordinator_wants(c);
+    if (lives)
+        add(s, b, STATE_LIVES, &lives, sizeof lives);
+    if (lease != s->state.lease_ns)
+        add(s, b, STATE_LEASE, &lease, sizeof lease);
+    if (wanted)
+        add(s, b, STATE_RULES, wanted, sizeof *wanted);
+    int rc = append(s, b);
+    if (rc)
+        return rc;
+    if (lives)
+        s->state.lives = c->lives = lives;
+    s->state.lease_ns = lease;
+    if (wanted)
+        coordinator_set_rules(c, wanted);
+    s->state.rules = c->rules;
+    return 0;
+}
+
+static int write_all(struct service *s, uint64_t now)
+{
+    struct service_batch *b = &s->batch;
+    int names = write_names(s, b), rc = write_stations(s, b);
+    if (!rc)
+        rc = write_counters(s, b, now);
+    if (s->store->since_snapshot > GARBAGE_MAX + 2 * s->state.directory.bytes_used)
+        s->store->ops->snapshot(s->store, state_each, &s->state); /* if it fails, the log goes on */
+    return names ? names : rc;
+}
+
+/* The same without a log. */
+static void keep_all(struct service *s)
+{
+    struct coordinator *c = &s->coordinator;
+    const struct rules *wanted = coordinator_wants(c);
+    if (wanted)
+        coordinator_set_rules(c, wanted);
+    s->state.names_written = s->state.directory.count;
+}
+
+/* ---- packets ---- */
+
+bool service_packet(struct service *s, const void *data, uint32_t len, struct net_addr from, uint64_t now,
+                    struct service_answer *out)
+{
+    out->to = from;
+    out->len = coordinator_packet(&s->coordinator, data, len, from, now, out->bytes);
+    out->unwritten = s->coordinator.unwritten;
+    return out->len != 0;
+}
+
+/* An answer about a key whose record could not be written says so: the client need not wait, and known keys are found (I7). */
+static void withhold_key(const struct service *s, struct service_answer *a)
+{
+    struct coord_key *k = (struct coord_key *)(void *)a->bytes;
+    if (k->packet.head.type == COORD_FOUND && !k->packet.code &&
+        directory_order(&s->state.directory, k->packet.head.index) >= s->state.names_written)
+        k->packet.code = -EIO;
+}
+
+unsigned service_commit(struct service *s, struct service_answer *answers, unsigned count, uint64_t now)
+{
+    unsigned left = 0;
+    if (!s->store) {
+        keep_all(s);
+        return count;
+    }
+    if (MISTAKE(s->coordinator.config.mistakes, COORD_MISTAKE_EARLY) && count)
+        return count; /* the next one without answers writes */
+    if (!write_all(s, now)) {
+        assert(s->state.names_written == s->state.directory.count); /* I7 */
+        return count;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (answers[i].unwritten)
+            continue;
+        withhold_key(s, &answers[i]);
+        if (left != i)
+            memcpy(&answers[left], &answers[i], offsetof(struct service_answer, bytes) + answers[i].len);
+        left++;
+    }
+    return left;
+}
+
+/* ---- opening ---- */
+
+static bool same_config(const struct rack_config *a, const struct rack_config *b)
+{
+    struct rack_config like = *a;
+    like.identity = b->identity;
+    like.space = b->space;
+    return !memcmp(&like, b, sizeof like);
+}
+
+/* What the log says, and what is asked for now. */
+static int check_config(const struct service *s, const struct coord_params *p, const struct rack_config *config)
+{
+    const struct state_config *c = &s->state.config;
+    if (strncmp(c->design, p->design->name, sizeof c->design) != 0)
+        return explain(-EINVAL, "%s: the space has the design '%s', not '%s'; another design is another space: --fresh",
+                       s->file.path, c->design, p->design->name);
+    if (c->config.locks != config->locks || c->config.keys != config->keys || c->config.group != config->group)
+        return explain(-EINVAL,
+                       "%s: the space has %" PRIu64
+                       " locks and %s keys, and its names have their locks by that: it goes with --keys "
+                       "and --locks as they were",
+                       s->file.path, c->config.locks,
+                       c->config.keys == PAWL_KEYS_NAMED    ? "named"
+                       : c->config.keys == PAWL_KEYS_SPARSE ? "sparse"
+                                                            : "dense");
+    if (c->config.racks != config->racks)
+        return explain(-EINVAL, "%s: the space has %u racks, and its locks are divided among them: it goes with --racks as it was",
+                       s->file.path, c->config.racks);
+    return 0;
+}
+
+/* The next configuration: the log has it, and the longest lease, before any member hears of it (I16). */
+static int change_config(struct service *s, const struct coord_params *p, struct rack_config *config, bool restored)
+{
+    bool same = same_config(&s->state.config.config, config);
+    config->identity = s->state.config.config.identity;
+    config->space = rack_short_id(&config->identity);
+    if (same && !restored)
+        return 0;
+    config->identity.version++;
+    s->state.config.config = *config;
+    s->state.lease_ns = max_u64(s->state.lease_ns, config->lease_ns);
+    if (MISTAKE(p->mistakes, COORD_MISTAKE_LEASE))
+        s->state.lease_ns = config->lease_ns;
+    add(s, &s->batch, STATE_CONFIG, &s->state.config, sizeof s->state.config);
+    add(s, &s->batch, STATE_LEASE, &s->state.lease_ns, sizeof s->state.lease_ns);
+    int rc = restored ? s->store->ops->snapshot(s->store, state_each, &s->state) : append(s, &s->batch);
+    s->batch.count = s->batch.used = 0;
+    return rc ? explain(rc, "%s: cannot be written: %s", s->file.path, strerror(-rc)) : 0;
+}
+
+/* Lives of a former space of that name, as far as they can be read. */
+static uint32_t lives_before(const struct state_params *where, const char *space)
+{
+    struct service *old = calloc(1, sizeof *old);
+    struct store_identity identity = {.space = ""};
+    uint32_t lives = 0;
+    if (!old)
+        return 0;
+    snprintf(identity.space, sizeof identity.space, "%s", space);
+    if (!store_file_open(&old->file, where->disk, where->path, STORE_RESTORE, &identity, state_take, NULL, &old->state)) {
+        lives = old->state.lives;
+        old->file.store.ops->close(&old->file.store);
+    }
+    state_free(&old->state);
+    free(old);
+    return lives;
+}
+
+static void begin_fresh(struct service *s, const struct coord_params *p, const struct state_params *where,
+                        struct rack_config *config)
+{
+    const struct rack_identity made = {.id = {where->id[0], where->id[1]}, .version = 1};
+    if (rack_id_known(&made) && !MISTAKE(p->mistakes, COORD_MISTAKE_ANONYMOUS))
+        config->identity = made; /* else that of the parameters, or of the name */
+    config->space = rack_short_id(&config->identity);
+    snprintf(s->state.config.design, sizeof s->state.config.design, "%s", p->design->name);
+    s->state.config.config = *config;
+    s->state.lease_ns = config->lease_ns;
+    s->state.lives = where->path ? (uint32_t)max_u64(where->life, lives_before(where, p->space)) : p->life;
+    rules_init(&s->state.rules, config->racks);
+    if (state_has_names(config))
+        directory_init(&s->state.directory, (enum pawl_keys)config->keys, config->locks);
+}
+
+static int open_log(struct service *s, const struct coord_params *p, const struct state_params *where, struct rack_config *config)
+{
+    struct store_identity identity = {.id = {where->id[0], where->id[1]}};
+    enum store_how how = where->how;
+    bool torn = MISTAKE(p->mistakes, COORD_MISTAKE_TORN) && how == STORE_CONTINUE;
+    snprintf(identity.space, sizeof identity.space, "%s", p->space);
+    if (how == STORE_FRESH)
+        begin_fresh(s, p, where, config);
+    int rc = store_file_open(&s->file, where->disk, where->path, torn ? STORE_RESTORE : how, &identity, state_take, state_each,
+                             &s->state);
+    if (rc == -ENOENT && MISTAKE(p->mistakes, COORD_MISTAKE_ANONYMOUS)) {
+        begin_fresh(s, p, where, config);
+        how = STORE_FRESH;
+        rc = store_file_open(&s->file, where->disk, where->path, how, &identity, state_take, state_each, &s->state);
+    }
+    if (rc)
+        return rc;
+    s->store = &s->file.store;
+    if (torn && s->state.config.config.locks)
+        s->store->ops->snapshot(s->store, state_each, &s->state);
+    if (how == STORE_FRESH)
+        return 0;
+    if (!s->state.config.config.locks)
+        return explain(-EBADMSG, "%s: the configuration of the space cannot be read", s->file.path);
+    rc = check_config(s, p, config);
+    if (how == STORE_RESTORE)
+        s->state.lives += RESTORE_LIVES;
+    return rc ? rc : change_config(s, p, config, how == STORE_RESTORE);
+}
+
+/* Lives for the start: those of the former coordinator end here. */
+static int reserve(struct service *s, const struct coord_params *p)
+{
+    s->first_life = s->state.lives;
+    if (MISTAKE(p->mistakes, COORD_MISTAKE_CLOCK))
+        s->first_life = p->life;
+    if (!s->store)
+        return 0;
+    uint32_t lives = (uint32_t)min_u64(s->first_life + (uint64_t)COORD_LIVES_AHEAD, UINT32_MAX);
+    if (lives == UINT32_MAX)
+        return explain(-EOVERFLOW, "%s: all lives are used up; begin a new space with --fresh", s->file.path);
+    int rc = append_one(s, STATE_LIVES, &lives, sizeof lives);
+    s->state.lives = lives;
+    return rc ? explain(rc, "%s: cannot be written: %s", s->file.path, strerror(-rc)) : 0;
+}
+
+int service_open(struct service *s, const struct coord_params *params, const struct state_params *where, uint64_t now)
+{
+    struct coord_params p = *params;
+    struct rack_config config;
+    const char *why = NULL;
+    memset(s, 0, sizeof *s);
+    p.directory = p.keys == PAWL_KEYS_NAMED || p.keys == PAWL_KEYS_SPARSE ? &s->state.directory : NULL;
+    int rc = coordinator_config(&p, &config, &why);
+    if (rc)
+        return explain(rc, "%s", why);
+    s->members = calloc(p.machines + UINT64_C(1), sizeof *s->members);
+    if (!s->members)
+        return explain(-ENOMEM, "out of memory");
+    if (where->path)
+        rc = open_log(s, &p, where, &config);
+    else
+        begin_fresh(s, &p, where, &config);
+    if (!rc)
+        rc = reserve(s, &p);
+    if (!rc) {
+        p.identity = config.identity;
+        p.life = s->first_life;
+        p.state = s->store ? &s->state : NULL;
+        rc = coordinator_init(&s->coordinator, &p, s->members, now, &why);
+        assert(!rc && !memcmp(&s->coordinator.config, &config, sizeof config));
+    }
+    if (rc)
+        service_close(s);
+    return rc;
+}
+
+void service_close(struct service *s)
+{
+    if (s->file.store.ops)
+        s->file.store.ops->close(&s->file.store);
+    s->store = NULL;
+    state_free(&s->state);
+    free(s->members);
+    s->members = NULL;
+}

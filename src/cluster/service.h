@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The coordinator with its log: packets in, answers out when what they tell is on the disk. No socket and no clock: a process over
+ * UDP (node/coordinating.c) and the simulated rack drive the same functions. A caller takes some packets, then commits once for all
+ * of them, then sends the answers. */
+#ifndef PAWL_CLUSTER_SERVICE_H
+#define PAWL_CLUSTER_SERVICE_H
+
+#include "cluster/coordinator.h"
+
+struct service_answer {
+    struct net_addr to;
+    uint32_t len;
+    bool unwritten; /* it tells of something that is not in the log yet */
+    _Alignas(8) uint8_t bytes[PACKET_MAX];
+};
+
+#define SERVICE_RECORDS 512u /* of one append */
+
+/* Records of one append. What they point to stays until then. */
+struct service_batch {
+    struct store_record record[SERVICE_RECORDS];
+    unsigned count;
+    uint32_t used;
+};
+
+struct service {
+    struct coordinator coordinator;
+    struct coord_member *members;
+    struct rack_state state;
+    struct store_file file;
+    struct store *store; /* null: the state is in memory alone */
+    uint32_t first_life; /* of this coordinator: its steward's terms begin with it, too */
+    uint64_t failed;     /* appends that failed */
+    struct service_batch batch;
+};
+
+/* Reads the state, or makes it, and starts the coordinator. 0, or a negative code, explained. The configuration that `p` asks for
+ * may differ from the one in the log in leases and numbers: then it has a higher version, and members of the old one are refused.
+ */
+int service_open(struct service *s, const struct coord_params *p, const struct state_params *where, uint64_t now);
+void service_close(struct service *s);
+
+/* Takes a packet. Whether there is an answer. */
+bool service_packet(struct service *s, const void *data, uint32_t len, struct net_addr from, uint64_t now,
+                    struct service_answer *out);
+
+/* Writes what is not in the log yet, and drops those answers that must not be sent since it could not be written. How many are
+ * left. With no answers it is for what time alone asks for: call it now and then. */
+unsigned service_commit(struct service *s, struct service_answer *answers, unsigned count, uint64_t now);
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* clang-format off */
+/* What a coordinator knows of its space for good: identity and configuration, names, rules, places of lock servers and switches, and
+ * counters. All of it is in one log (store.h), as records; a coordinator that restarts reads them.
+ *
+ *   CONFIG    the space's configuration with its version. Hosts, servers and switches of another one are not taken for ours.
+ *   LIVES     lives up to this one may have been given. They are reserved ahead, so that giving one costs no write, and a coordinator
+ *             that restarts begins above all of them, whatever its clock says (I15).
+ *   LEASE     the longest lease that a host may still have. A coordinator that restarts waits for its end (I16).
+ *   NAME      the next key of the directory; written before a client hears of its index (I7)
+ *   RULES     which switch has which locks; written before a switch hears of it
+ *   STATION   which lock server or switch has a place, and its life; written before it is welcome there (I17)
+ *
+ * No record is needed by another to be understood, but for NAME, whose order counts. */
+/* clang-format on */
+#ifndef PAWL_CLUSTER_STATE_H
+#define PAWL_CLUSTER_STATE_H
+
+#include "cluster/directory.h"
+#include "cluster/rules.h"
+#include "cluster/store_file.h"
+#include "wire/udp.h"
+
+#define STATE_DESIGN_LEN 32
+
+enum state_record { STATE_CONFIG = 1, STATE_LIVES, STATE_LEASE, STATE_NAME, STATE_RULES, STATE_STATION };
+
+struct state_config {
+    char design[STATE_DESIGN_LEN];
+    struct rack_config config;
+};
+
+struct state_station {
+    struct net_addr at; /* unknown: no member ever had the place */
+    uint32_t life;
+    uint16_t place;  /* of a switch: its number; of a lock server: its number, and */
+    uint16_t serves; /* 1 */
+};
+
+struct rack_state {
+    struct state_config config;
+    uint32_t lives;    /* that may have been given: up to this one */
+    uint64_t lease_ns; /* the longest that a host may still have */
+    struct rules rules;
+    struct state_station server[RACK_SERVERS_MAX], switch_[RACKS_MAX];
+    struct directory directory; /* if keys are not dense */
+    uint64_t names_written;     /* of its keys; others are not in the log yet */
+};
+
+/* Where the state is. */
+struct state_params {
+    struct disk *disk;
+    const char *path; /* null: the state ends with the process, which is for tests */
+    enum store_how how;
+    uint64_t id[2]; /* STORE_FRESH: random */
+    uint32_t life;  /* STORE_FRESH: the first life. Nothing relies on it; it keeps tokens above those of a former space. */
+};
+
+static inline bool state_has_names(const struct rack_config *c)
+{
+    return c->keys == PAWL_KEYS_NAMED || c->keys == PAWL_KEYS_SPARSE;
+}
+
+/* Takes a record of the log: for store_file_open. -EINVAL: it cannot be. */
+int state_take(void *state, const struct store_record *r);
+
+/* Hands out records that mean this state: a snapshot. Names that are not in the log yet are left out. */
+int state_each(void *state, store_take take, void *to);
+
+void state_free(struct rack_state *s);
+
+#endif

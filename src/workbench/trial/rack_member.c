@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Members of the simulated rack: how a host, a lock server or the switch joins the coordinator, sends heartbeats, and learns that
+ * its life is over. What node/member.c, client/net_open.c and client/net_wait.c do on a real machine, over simulated packets. */
+#include "cluster/mistakes.h"
+#include "lib/hash.h"
+#include "workbench/trial/rack.h"
+
+#include <errno.h>
+
+#define JOIN_SHARE 16 /* of a lease: between two JOINs, and between two heartbeats of a lock server or switch */
+#define BEAT_SHARE 4  /* of a lease: between two heartbeats of a host */
+
+/* ---- addresses ---- */
+
+struct net_addr rack_net_addr(struct sim_addr a)
+{
+    return net_v4(a.host + 1, a.port);
+}
+
+struct sim_addr rack_sim_addr(struct net_addr a)
+{
+    return (struct sim_addr){.host = net_addr_v4(&a) - 1, .port = a.port};
+}
+
+static struct sim_addr address(const struct rack_member *m)
+{
+    return (struct sim_addr){.host = m->host ? m->host->id : SIM_WIRE_SWITCH, .port = m->port};
+}
+
+uint64_t rack_member_clock(const struct rack_member *m)
+{
+    uint64_t now = sim_now(&m->rack->sim);
+    return m->host ? sim_host_clock(m->host, now) : now;
+}
+
+/* ---- sending ---- */
+
+static void send_packet(const struct rack_member *m, const void *data, uint32_t len)
+{
+    struct sim_packet packet = {.from = address(m), .to = rack_coordinator_at(m->rack), .len = len};
+    if (m->host) {
+        sim_wire_send(m->rack->wire, packet.from, packet.to, data, len);
+        return;
+    }
+    memcpy(packet.data, data, len);
+    sim_switch_emit(m->rack->wire, &packet);
+}
+
+static void say_join(const struct rack_member *m)
+{
+    struct coord_packet p;
+    coord_make(&p, COORD_JOIN, "sim", NULL, m->nonce); /* a new life knows the space by its name alone */
+    p.role = m->role;
+    p.stamp = rack_member_clock(m);
+    p.at = rack_net_addr(address(m));
+    send_packet(m, &p, sizeof p);
+}
+
+static void say_beat(const struct rack_member *m, uint16_t machine, uint64_t found)
+{
+    struct coord_beat b;
+    memset(&b, 0, sizeof b);
+    coord_make(&b.packet, COORD_BEAT, "sim", &m->welcome.config.identity, m->nonce);
+    b.packet.head.from = m->welcome.packet.head.to;
+    b.packet.head.epoch = m->welcome.packet.head.generation;
+    b.packet.head.index = machine;
+    b.packet.head.generation = (uint32_t)min_u64(found, UINT32_MAX);
+    b.packet.role = m->role;
+    b.packet.stamp = rack_member_clock(m);
+    b.packet.at = rack_net_addr(address(m));
+    b.packet.code = coord_config_sum(&m->welcome.config);
+    memcpy(b.switches, m->switches, sizeof b.switches);
+    b.rules = m->welcome.rules;
+    send_packet(m, &b, sizeof b);
+}
+
+/* For the machine that the coordinator asked about. */
+static void look(struct rack_member *m)
+{
+    struct rack *r = m->rack;
+    if (m->role != COORD_SWITCH || !m->look_for || !r->design->switch_scan)
+        return;
+    uint64_t found = r->design->switch_scan(r->switch_memory, m->look_for, sim_now(&r->sim), &r->outbox);
+    rack_switch_flush(r);
+    if (found == UINT64_MAX)
+        return;
+    uint16_t machine = m->look_for;
+    m->look_for = 0;
+    say_beat(m, machine, found);
+}
+
+/* ---- time ---- */
+
+static void tick(void *arg, uint64_t tag);
+
+static void tick_at(struct rack_member *m, uint64_t at_ns)
+{
+    m->tick_ns = at_ns;
+    sim_at(&m->rack->sim, at_ns, tick, m, at_ns);
+}
+
+bool rack_member_lives(const struct rack_member *m)
+{
+    return m->joined && (m->role != COORD_HOST || rack_member_clock(m) < m->until_ns);
+}
+
+static void end(struct rack_member *m)
+{
+    m->joined = false;
+    m->nonce = mix64(m->nonce) | 1;
+    m->ended(m);
+}
+
+static void tick(void *arg, uint64_t tag)
+{
+    struct rack_member *m = arg;
+    uint64_t now = sim_now(&m->rack->sim), lease = m->rack->params.lease_ns;
+    if (tag != m->tick_ns || !m->running)
+        return;
+    if (m->host && m->host->paused_until_ns > now) {
+        tick_at(m, m->host->paused_until_ns);
+        return;
+    }
+    if (m->joined && !rack_member_lives(m))
+        end(m);
+    if (m->joined) {
+        look(m);
+        say_beat(m, 0, 0);
+    } else {
+        say_join(m);
+    }
+    if (m->joined)
+        lease = m->welcome.config.lease_ns;
+    tick_at(m, now + 1 + lease / (m->joined && m->role == COORD_HOST ? BEAT_SHARE : JOIN_SHARE));
+}
+
+void rack_member_start(struct rack_member *m)
+{
+    m->running = true;
+    m->joined = false;
+    m->nonce = mix64(m->rack->params.seed ^ mix64(m->nonce + address(m).host)) | 1;
+    tick_at(m, sim_now(&m->rack->sim) + 1);
+}
+
+void rack_member_stop(struct rack_member *m)
+{
+    m->running = m->joined = false;
+}
+
+/* ---- what the coordinator says ---- */
+
+static uint64_t lease_until(const struct rack_member *m, uint64_t stamp)
+{
+    uint64_t lease = m->welcome.config.lease_ns;
+    return stamp + lease - 2 * (lease / COORD_DRIFT_DIVISOR) - 1;
+}
+
+static void on_welcome(struct rack_member *m, const struct coord_welcome *w)
+{
+    if (m->joined || w->packet.head.nonce != m->nonce || w->packet.role != m->role)
+        return;
+    m->welcome = *w;
+    memcpy(m->switches, w->switches, sizeof m->switches);
+    m->until_ns = lease_until(m, w->packet.stamp);
+    m->look_for = 0;
+    if (m->role == COORD_HOST && rack_member_clock(m) >= m->until_ns)
+        return;
+    m->joined = true;
+    m->welcomed(m);
+}
+
+static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
+{
+    uint64_t until = lease_until(m, b->packet.stamp);
+    if (m->role != COORD_HOST) {
+        m->look_for = b->packet.head.index <= m->welcome.config.machines ? (uint16_t)b->packet.head.index : 0;
+        return;
+    }
+    if (b->packet.stamp > rack_member_clock(m) || until <= m->until_ns || !rack_member_lives(m))
+        return;
+    for (unsigned i = 0; i < RACKS_MAX; i++)
+        if (net_addr_known(b->switches[i]) || b->switches[i].port == COORD_AWAY)
+            m->switches[i] = b->switches[i];
+    m->until_ns = until;
+}
+
+void rack_member_packet(struct rack_member *m, const void *data, uint32_t len)
+{
+    const struct coord_packet *p = coord_check(data, len, 0);
+    if (!p || !m->running || (m->joined && !coord_knows(&m->welcome.config.identity, p)))
+        return;
+    if (p->head.type == COORD_WELCOME) {
+        on_welcome(m, data);
+        return;
+    }
+    bool ours = m->joined && p->head.nonce == m->nonce && p->head.epoch == m->welcome.packet.head.generation;
+    if (ours && p->head.type == COORD_BEAT_ACK)
+        on_acknowledged(m, data);
+    bool deaf = m->role == COORD_SERVER && MISTAKE(m->rack->config.mistakes, COORD_MISTAKE_PLACES) &&
+                m->welcome.config.identity.version == rack_coordinator_version(m->rack);
+    if (ours && p->head.type == COORD_REFUSED && p->code == -ESTALE && !deaf) /* I17 */
+        end(m);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Racks with their coordinator: its host crashes and its process is killed, its disk is slow, full and flips bits, operators
+ * restart it with another lease, another state and another clock, and start lock servers where there is no place for them; beside
+ * all other faults. No lock is held twice, no token falls, and all get on afterwards. */
+#include "tests/sim/runs.h"
+
+#define SEEDS 120
+
+static void campaigns(const char *name)
+{
+    const struct design *d = design_named(name);
+    struct run_sum sum = {0};
+    for (uint64_t seed = 0; seed < SEEDS; seed++)
+        run_clean(&sum, d, FAULTS_ALL | FAULTS_COORDINATOR, seed);
+    print_sum(name, &sum);
+    CHECK(sum.total.grants > SEEDS);
+    check_struck(&sum, FAULTS_COORDINATOR);
+}
+
+/* Without those faults a rack has no coordinator, and its runs are what they were. */
+static void apart(void)
+{
+    const struct design *d = design_named("srvlock"), *word = design_named("word");
+    CHECK_EQ(campaign_faults(d, FAULTS_ALL), FAULTS_ALL);
+    CHECK(campaign_faults(d, FAULTS_COORDINATOR) == FAULTS_COORDINATOR && !campaign_faults(word, FAULTS_COORDINATOR));
+}
+
+int main(void)
+{
+    apart();
+    campaigns("srvlock");
+    campaigns("fisslock");
+    return 0;
+}
