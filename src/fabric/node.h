@@ -94,8 +94,8 @@ int fab_node_set_own(struct fab_node *n, fab_addr base, uint64_t bytes);
 /* A packet has come. With the lock. */
 void fab_node_packet(struct fab_node *n, const void *packet, uint32_t len);
 
-/* Sends what waits in the open request, and retransmits what is due. When to call it again, and how many requests there were so far.
- * Without the lock. */
+/* Sends what waits in the open request, and retransmits what is due. When to call it again, and how many requests there were so
+ * far. Without the lock. */
 uint64_t fab_node_tick(struct fab_node *n, uint64_t *requests);
 
 /* Tells the node that the client has ended, after its requests were answered or the deadline came. */

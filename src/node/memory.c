@@ -110,6 +110,7 @@ static void look_around(struct memory_node *m, uint64_t now)
 void memory_node_run(struct memory_node *m, const volatile sig_atomic_t *stop)
 {
     static _Thread_local struct udp_batch batch;
+    look_around(m, world_now(&world_real));
     while (!*stop) {
         struct udp_out out[UDP_BATCH];
         unsigned n = udp_wait(&m->udp, &batch, m->p.spin_ns, world_now(&world_real) + LOOK_NS), count = 0;

@@ -75,8 +75,8 @@ static void test_mistakes(void)
         uint64_t mistake, from; /* from: the first seed that catches it, as long as the harness draws the same numbers */
         const char *what, *design;
     } mistakes[] = {{VERBS_MISTAKE_CACHE, 1, "no reply cache", "shiftlock64"},
-                    {VERBS_MISTAKE_FENCE, 11, "no fence", "alock"},
-                    {VERBS_MISTAKE_ORDER, 106, "no order", "word"}};
+                    {VERBS_MISTAKE_FENCE, 21, "no fence", "alock"},
+                    {VERBS_MISTAKE_ORDER, 118, "no order", "word"}};
     for (unsigned m = 0; m < countof(mistakes); m++) {
         const struct design *d = design_named(mistakes[m].design);
         uint64_t seed = mistakes[m].from;

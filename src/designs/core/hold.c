@@ -163,6 +163,10 @@ int hold_write(const struct seat *seat, const struct hold *h, uint64_t word)
         return 0;
     }
     fab_addr addr = space_record_addr(seat->space, seat->me->slot, h->record);
+    if (seat->ep->node == FAB_NODE_ELSEWHERE) { /* a memory node: it takes effect before whatever verb of the session comes next */
+        fab_own_store64(seat->ep, addr, word);
+        return 0;
+    }
     if (seat->space->design->node_tends &&
         FAB_NODE(addr) == seat->ep->node) { /* a session on that node does not go through the NIC */
         fab_local_store64(seat->ep, addr, word);
