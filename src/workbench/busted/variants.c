@@ -107,7 +107,8 @@ static const struct variant {
     {CITRON("no-fence", NO_FENCE, LATE, "a census does not shut out lost sessions")},
     {CITRON("blind-release", BLIND_RELEASE, FAULTS_ALL, "releases add, whatever has happened since")},
     {CITRON("blind-reader", BLIND_READER, FAULTS_ALL, "a reader does not look for writers after it took its place")},
-    {CITRON("twice-back", TWICE_BACK, FAULTS_ALL, "a ticket of which it is not known whether it was taken back is taken back again")},
+    {CITRON("twice-back", TWICE_BACK, FAULTS_ALL,
+            "a ticket of which it is not known whether it was taken back is taken back again")},
     {CITRON("blind-split", BLIND_SPLIT, FAULTS_ALL, "the first half that is released takes the node of both with it")},
 };
 
