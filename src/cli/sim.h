@@ -55,7 +55,7 @@ struct sim_small {
 };
 
 /* The exit status. */
-int sim_exhaust(const struct args *usage, const struct sim_small *o, const struct design *d, const struct knobs *knobs,
+int sim_exhaust(const struct args *usage, const struct sim_small *asked, const struct design *d, const struct knobs *knobs,
                 const volatile sig_atomic_t *stop);
 
 /* Every design, every model: the exit status. */

@@ -80,9 +80,9 @@ struct sim_ep {
     struct sim_store stores[STORES_MAX];
     unsigned store_head, store_count;
     uint64_t store_sequence, store_drain_ns;
-    uint64_t store_drained; /* sequence number of the last one */
-    struct sim_looks looks;
     struct sim_conn conns[SIM_HOSTS_MAX];
+    struct sim_looks looks;
+    uint64_t store_drained; /* sequence number of the last store that left the buffer */
 };
 
 /* A message in flight. */
@@ -105,16 +105,15 @@ struct sim_verb {
     struct fab_op op;
     struct fab_op *result; /* the caller's */
     uint64_t request, birth;
-    bool last;          /* its completion is the request's */
-    bool posted;        /* no task waits for it */
-    bool second_half;   /* the first half has taken effect */
-    bool upper_first;   /* torn: the upper part takes effect before the lower */
-    uint16_t torn;      /* a READ or WRITE is torn at this byte; 0: it is not */
-    uint64_t window_ns; /* an atomic: between its read and its write */
-    u128 next;          /* what it writes then */
-    struct sim_verb *next_window;
-    char *data; /* of a WRITE; null while the verb is free */
-    struct sim_verb *next_free;
+    bool last;                  /* its completion is the request's */
+    bool posted;                /* no task waits for it */
+    bool second_half;           /* the first half has taken effect */
+    bool upper_first;           /* torn: the upper part takes effect before the lower */
+    uint16_t torn;              /* a READ or WRITE is torn at this byte; 0: it is not */
+    uint64_t window_ns;         /* an atomic: between its read and its write */
+    u128 next;                  /* what it writes then */
+    char *data;                 /* of a WRITE; null while the verb is free */
+    struct sim_verb *next_free; /* of the free ones; with a chooser also of those between their halves */
     char inline_data[VERB_DATA_MAX];
 };
 

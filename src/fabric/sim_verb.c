@@ -213,7 +213,7 @@ static void close_window(struct sim_verb **at)
 {
     struct sim_verb *verb = *at;
     word_store(verb, verb->next);
-    *at = verb->next_window;
+    *at = verb->next_free;
 }
 
 /* Atomics of one address never come between the halves of each other: a NIC serves them one after the other. Times see to that;
@@ -225,12 +225,22 @@ static void close_windows(const struct sim_verb *verb)
         if (*at == verb || (!verb->second_half && (*at)->op.addr / 16 == verb->op.addr / 16))
             close_window(at);
         else
-            at = &(*at)->next_window;
+            at = &(*at)->next_free;
+}
+
+/* It is refused before its write: the write does not come. */
+static void drop_window(const struct sim_verb *verb)
+{
+    for (struct sim_verb **at = &verb->node->windows; *at; at = &(*at)->next_free)
+        if (*at == verb) {
+            *at = verb->next_free;
+            return;
+        }
 }
 
 static void open_window(struct sim_verb *verb)
 {
-    verb->next_window = verb->node->windows;
+    verb->next_free = verb->node->windows;
     verb->node->windows = verb;
 }
 
@@ -280,6 +290,7 @@ static void verb_effect(void *arg, uint64_t tag)
     int error = verb_admit(verb);
     sim_note(sim, error ? "refused" : names[verb->op.verb], verb->node->host->id, verb->op.addr, verb->ep->fab.id);
     if (unlikely(error)) {
+        drop_window(verb);
         if (error == -FAB_EUNKNOWN)
             verb_complete(verb, error, give_up_ns(sim));
         else
