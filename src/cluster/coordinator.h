@@ -241,14 +241,14 @@ struct coord_params {
     struct rack_identity identity; /* of the space; id 0: derived from its name (coord_identity_of_name) */
     uint64_t locks, lease_ns, retry_ns;
     uint16_t machines, sessions, requests, servers;
-    uint16_t racks;              /* switches among which locks are divided, if the design can; 0: two */
-    bool backup;                 /* a second switch may join */
-    uint32_t life;               /* above every one that was given before */
-    bool fresh;                  /* nothing of a former coordinator can be left */
-    enum pawl_keys keys;         /* 0: dense */
-    uint32_t group;              /* dense keys that share a lock; 0: one */
-    struct directory *directory; /* if not; service_open has its own */
-    uint64_t mistakes;           /* on purpose (cluster/mistakes.h) */
+    uint16_t racks;                 /* switches among which locks are divided, if the design can; 0: two */
+    bool backup;                    /* a second switch may join */
+    uint32_t life;                  /* above every one that was given before */
+    bool fresh;                     /* nothing of a former coordinator can be left */
+    enum pawl_keys keys;            /* 0: dense */
+    uint32_t group;                 /* dense keys that share a lock; 0: one */
+    struct directory *directory;    /* if not; service_open has its own */
+    uint64_t mistakes;              /* on purpose (cluster/mistakes.h) */
     const struct rack_state *state; /* what the log says; null: there is none, which is for tests. Its lives are reserved. */
 };
 
