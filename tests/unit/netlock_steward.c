@@ -289,13 +289,18 @@ static void forgets(void)
 
 /* ---- what is no heartbeat ---- */
 
+static uint64_t drops(void)
+{
+    return s.drops.bad + s.drops.alien + s.drops.stale + s.drops.unreadable;
+}
+
 static void dropped(const struct netlock_packet *p, uint32_t len)
 {
-    uint64_t all = s.drops.bad + s.drops.alien + s.drops.stale;
+    uint64_t all = drops();
     outbox_clear(&out);
     netlock_steward_packet(&s, p, len, now, &out);
     CHECK_EQ(out.packets, 0);
-    CHECK_EQ(s.drops.bad + s.drops.alien + s.drops.stale, all + 1);
+    CHECK_EQ(drops(), all + 1);
 }
 
 static void bad_packets(void)

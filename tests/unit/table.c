@@ -218,8 +218,13 @@ static void keys_of_cells(void)
 
 static uint64_t buckets(enum pawl_keys keys, uint64_t capacity)
 {
-    const struct layout_params p = {
-        .design = &design_word, .keys = keys, .capacity = capacity, .sessions = SESSIONS, .holds = RECORDS, .lease_ns = NS_PER_S};
+    const struct layout_params p = {.design = &design_word,
+                                    .keys = keys,
+                                    .capacity = capacity,
+                                    .sessions = SESSIONS,
+                                    .holds = RECORDS,
+                                    .caps = SITE_CAPS,
+                                    .lease_ns = NS_PER_S};
     struct layout_header h;
     struct table t;
     CHECK_EQ(layout_make(&p, &h), 0);
