@@ -64,7 +64,7 @@ int memory_far_admit(struct pawl *p, const pawl_request *r, uint64_t *index);
 void memory_far_changed(struct pawl *p);
 
 /* Whether a space has what the options require; explained. */
-int memory_check_requirements(const pawl_options *o, const struct layout_header *h, const char *name);
+int memory_check_requirements(const pawl_options *o, const struct layout_header *h, const char *path);
 
 /* Explains an error of a locker; 0 is none. */
 int memory_failed(const struct memory_session *m, int rc, pawl_key key);

@@ -107,6 +107,22 @@ static int disk_lock(struct disk *d, const char *path, struct disk_file **out)
     return rc;
 }
 
+static void end_open(struct sim_disk_open *o)
+{
+    if (o->lock)
+        o->entry->locked = false;
+    free(o);
+}
+
+static void close_all(struct sim_disk *d)
+{
+    for (struct sim_disk_open *o = d->open, *next; o; o = next) {
+        next = o->next;
+        end_open(o);
+    }
+    d->open = NULL;
+}
+
 static void disk_close(struct disk_file *f)
 {
     struct sim_disk_open *o = container_of(f, struct sim_disk_open, file);
@@ -114,9 +130,7 @@ static void disk_close(struct disk_file *f)
     while (*at != o)
         at = &(*at)->next;
     *at = o->next;
-    if (o->lock)
-        o->entry->locked = false;
-    free(o);
+    end_open(o);
 }
 
 static int disk_size(struct disk_file *f, uint64_t *out)
@@ -237,8 +251,7 @@ void sim_disk_init(struct sim_disk *d, struct sim *sim, uint64_t seed)
 
 void sim_disk_free(struct sim_disk *d)
 {
-    while (d->open)
-        disk_close(&d->open->file);
+    close_all(d);
     for (unsigned i = 0; i < SIM_DISK_FILES; i++)
         clear(&d->files[i]);
 }
@@ -260,8 +273,7 @@ static void tear(struct sim_disk *d, struct sim_disk_entry *e, uint64_t at, uint
 
 void sim_disk_crash(struct sim_disk *d)
 {
-    while (d->open)
-        disk_close(&d->open->file);
+    close_all(d);
     for (unsigned i = 0; i < SIM_DISK_FILES; i++) {
         struct sim_disk_entry *e = &d->files[i];
         e->locked = false;

@@ -131,10 +131,10 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
 }
 
 /* As PTP would: no two clocks differ by more than the design can do with, and some differ by that. */
-static void synchronise(struct cluster *c, struct sim_host *const hosts[])
+static void synchronise(struct cluster *c, struct sim_host *const hosts[], unsigned host_count)
 {
     uint64_t spread_ns = c->params.design->clocks_ns;
-    for (unsigned i = 0; i < c->params.hosts && spread_ns; i++)
+    for (unsigned i = 0; i < host_count && spread_ns; i++)
         hosts[i]->offset_ns = c->nodes[0].host->offset_ns + mix64(c->params.seed + i) % (spread_ns + 1);
     for (unsigned i = 1; i < c->params.nodes && spread_ns; i++)
         c->nodes[i].host->offset_ns = c->nodes[0].host->offset_ns + mix64(c->params.seed - i) % (spread_ns + 1);
@@ -155,8 +155,9 @@ static int add_node(struct cluster *c, struct cluster_node *n, uint64_t space_by
 static int add_hosts(struct cluster *c)
 {
     const struct cluster_params *p = &c->params;
+    const unsigned nodes = p->nodes, host_count = p->hosts;
     struct sim_host *hosts[SIM_HOSTS_MAX] = {NULL};
-    assert(p->nodes);
+    assert(nodes && host_count);
     struct layout_params layout = cluster_layout(p);
     struct layout_header header;
     int rc = layout_make(&layout, &header);
@@ -165,16 +166,16 @@ static int add_hosts(struct cluster *c)
         rc = add_node(c, &c->nodes[i], header.total_bytes, homes);
     if (rc)
         return rc;
-    for (unsigned i = 0; i < p->hosts; i++)
+    for (unsigned i = 0; i < host_count; i++)
         if (!(hosts[i] = sim_host_new(&c->sim)) || (p->design->desc_size && sim_host_memory(hosts[i], homes)))
             return -ENOMEM;
-    synchronise(c, hosts);
+    synchronise(c, hosts, host_count);
     for (unsigned i = 0; i < p->nodes; i++)
         if (!sim_spawn(c->nodes[i].process, "node", cluster_node_task, &c->nodes[i]))
             return -ENOMEM;
     for (unsigned i = 0; i < p->clients && !rc; i++) {
         bool home = p->design->local || (p->home && i % 2) || i >= p->clients - p->residents;
-        rc = add_client(c, i, home ? c->nodes[i / 2 % p->nodes].host : hosts[i % p->hosts]);
+        rc = add_client(c, i, home ? c->nodes[i / 2 % nodes].host : hosts[i % host_count]);
     }
     return rc;
 }
