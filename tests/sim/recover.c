@@ -218,7 +218,7 @@ static void check_end(struct site *s, unsigned helper)
 /* ---- runs ---- */
 
 /* The dead one is killed that long after it began, and declared lost. False: it was already waiting for ever. */
-static bool funeral(struct site *s, uint64_t seed, uint64_t dead_ns)
+static bool clean_up(struct site *s, uint64_t seed, uint64_t dead_ns)
 {
     open_all(s, seed);
     memcpy(sim_fabric_peek(s->kit.fabric, FAB_ADDR(0, 0), sizeof s->header), &s->header, sizeof s->header);
@@ -257,7 +257,7 @@ static uint64_t test_interrupted(void)
     for (uint64_t dead_ns = 0; goes_on; dead_ns += STEP_NS) {
         struct site s;
         /* Once without a disturbance, to know how long it takes. Twice is the same as once. */
-        goes_on = funeral(&s, dead_ns, dead_ns);
+        goes_on = clean_up(&s, dead_ns, dead_ns);
         uint64_t took = recovery_ns(&s, 2);
         check_locks(&s);
         recovery_ns(&s, 3);
@@ -267,7 +267,7 @@ static uint64_t test_interrupted(void)
         longest = max_u64(longest, took);
         /* The first is killed somewhere in it, the second too, the third comes through. */
         for (uint64_t cut = rng_below(&random, 4 * STEP_NS); cut < took; cut += 5 * STEP_NS) {
-            funeral(&s, dead_ns, dead_ns);
+            clean_up(&s, dead_ns, dead_ns);
             play(&s, 2, recovers);
             kill_at(&s.players[2], cut);
             run(&s);
@@ -294,7 +294,7 @@ static uint64_t test_together(void)
     bool goes_on = true;
     for (uint64_t dead_ns = 0; goes_on; dead_ns += STEP_NS) {
         struct site s;
-        goes_on = funeral(&s, dead_ns, dead_ns);
+        goes_on = clean_up(&s, dead_ns, dead_ns);
         for (unsigned i = 2; i < ACTORS; i++)
             play(&s, i, recovers);
         kill_at(&s.players[2], rng_below(&random, 100 * NS_PER_US));
@@ -316,7 +316,7 @@ static uint64_t test_together(void)
 static void test_other_epoch(void)
 {
     struct site s;
-    funeral(&s, 1, UINT32_MAX);
+    clean_up(&s, 1, UINT32_MAX);
     s.players[DEAD].session.epoch--;
     recovery_ns(&s, 2);
     CHECK_EQ(word_mode(word_of(&s, 0)), WORD_SHARED);

@@ -69,7 +69,7 @@ void exhaust_image_close(struct exhaust_image *image)
     munmap(image->arena.base, image->arena.room);
 }
 
-/* From its stack pointer to the top: what lies below is nobody's. */
+/* From its stack pointer to the top: the bytes below are not in use. */
 static int keep_stack(const struct fiber *f, struct exhaust_stack *out)
 {
     if (f->state != FIBER_SUSPENDED)

@@ -59,7 +59,7 @@ struct swarm_mix swarm_draw(struct rng *r)
         m.deadlines[i] = (uint8_t)rng_below(r, DEADLINE_IS_NONE + 1);
         m.changes[i] = (uint8_t)rng_below(r, CHANGE_NONE + 1);
     }
-    /* A client that only tries may starve: somebody has to wait. */
+    /* A client that only tries may starve: some operations wait without a deadline. */
     m.deadlines[0] = DEADLINE_IS_NONE;
     return m;
 }
