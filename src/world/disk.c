@@ -10,9 +10,14 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-#define PERMISSIONS 0600 /* names of locks are nobody else's business */
+#define PERMISSIONS 0600 /* names of locks are private to their user */
+
+/* A process that was killed keeps its locks until the kernel has ended it, and its successor may start before that. */
+#define LOCK_LOOK_NS (10 * NS_PER_MS)
+#define LOCK_LOOKS 300
 
 struct real_file {
     struct disk_file file;
@@ -55,9 +60,14 @@ static int real_lock(struct disk *d, const char *path, struct disk_file **out)
     int rc = open_as(d, path, O_RDWR | O_CREAT, out);
     if (rc)
         return rc;
-    if (!flock(fd_of(*out), LOCK_EX | LOCK_NB))
-        return 0;
-    rc = errno == EWOULDBLOCK ? -EBUSY : -errno;
+    for (unsigned i = 0; i < LOCK_LOOKS; i++) {
+        if (!flock(fd_of(*out), LOCK_EX | LOCK_NB))
+            return 0;
+        rc = errno == EWOULDBLOCK ? -EBUSY : -errno;
+        if (rc != -EBUSY)
+            break;
+        nanosleep(&(struct timespec){.tv_nsec = (long)LOCK_LOOK_NS}, NULL);
+    }
     real_close(*out);
     return rc;
 }
