@@ -181,13 +181,19 @@ uint64_t racks_switch_scan(void *state, uint16_t machine, uint64_t now, struct o
     return fisslock_switch_scan(((struct racks_switch *)state)->decider, machine, now, out);
 }
 
-/* The table goes with every answer to a LEASE, which is the last packet in the outbox. */
+/* The table goes with every answer to a LEASE, which is the last packet in the outbox. A host that has a lease knows the table, and
+ * a lock moves when all hosts with a lease do: an answer for whose table there is no room is not sent (I1). */
 static void add_rules(const struct racks_switch *s, struct outbox *out)
 {
     uint32_t at = out->packet[out->packets - 1].at;
     struct fission_packet *p = (struct fission_packet *)(void *)(out->bytes + at);
-    if (p->head.type != FISSION_LEASE || OUTBOX_BYTES - out->used < RACK_SHARDS)
+    if (p->head.type != FISSION_LEASE)
         return;
+    if (OUTBOX_BYTES - out->used < RACK_SHARDS) {
+        out->packets--;
+        out->used = at;
+        return;
+    }
     p->stamp = s->rules.version;
     p->count = RULES_ENTRIES;
     memcpy(p + 1, s->rules.owner, RACK_SHARDS);
