@@ -209,16 +209,19 @@ static int remove_namespace(const char *path, void *ctx)
     return 0;
 }
 
-/* Removes the files that a coordinator of the lab has written (cluster/store_file.c). */
-static void remove_state(const char *name, const char *space)
+/* Removes the files that the coordinators of the lab have written (cluster/store_file.c). */
+static void remove_state(const char *name, const char *space, unsigned racks)
 {
     static const char *const ends[] = {".state", ".state.new", ".state.old", ".state.lock"};
     char what[48], path[LAB_PATH];
-    for (size_t i = 0; i < countof(ends); i++) {
-        snprintf(what, sizeof what, LAB_STATE "/%s%s", space, ends[i]);
-        unlink(plan_path(name, what, path));
+    for (unsigned rack = 1; rack <= racks; rack++) {
+        for (size_t i = 0; i < countof(ends); i++) {
+            snprintf(what, sizeof what, LAB_STATE "%u/%s%s", rack, space, ends[i]);
+            unlink(plan_path(name, what, path));
+        }
+        snprintf(what, sizeof what, LAB_STATE "%u", rack);
+        rmdir(plan_path(name, what, path));
     }
-    rmdir(plan_path(name, LAB_STATE, path));
 }
 
 static int remove_lab(const char *name)
@@ -238,7 +241,7 @@ static int remove_lab(const char *name)
         return rc;
     snprintf(space, sizeof space, LAB_SPACE, lab.id);
     net_remove_hosts(space);
-    remove_state(name, space);
+    remove_state(name, space, lab.racks);
     static const char *const files[] = {"up", "log", "bpf", "plan"}; /* the plan last: until then removal can start over */
     lab_bpf(&lab, path);
     umount2(path, MNT_DETACH);

@@ -29,7 +29,7 @@
 #define LAB_LOOP_OUT "loop0" /* an in-path switch's way to itself, for packets that are doubled */
 #define LAB_LOOP_IN "loop1"
 #define LAB_SPINE "up0"   /* an in-path switch's way to other racks */
-#define LAB_STATE "state" /* in the lab's folder: what a coordinator keeps */
+#define LAB_STATE "state" /* in the lab's folder, with the number of the rack: what its coordinator keeps */
 
 struct lab {
     char name[LAB_NAME_MAX + 1];

@@ -52,7 +52,7 @@ static pid_t start(const struct lab_rack *r, const char *words)
 void lab_rack_serve(struct lab_rack *r, const char *options)
 {
     char words[WORDS], more[LAB_PATH + 64] = "";
-    int len = snprintf(more, sizeof more, "--state " LAB_DIR "/%s/" LAB_STATE, r->lab->name);
+    int len = snprintf(more, sizeof more, "--state " LAB_DIR "/%s/" LAB_STATE "%u", r->lab->name, r->rack);
     if (r->divided)
         snprintf(more + len, sizeof more - (size_t)len, " --racks %u", r->lab->racks);
     snprintf(words, sizeof words, "serve --listen " ADDRESS ":7070 --space " LAB_SPACE " --design %s %s %s", r->rack, r->lab->id,
