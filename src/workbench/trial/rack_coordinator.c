@@ -19,8 +19,8 @@
 #define SYNC_CRASH_ONE_IN 24 /* syncs */
 #define FLIP_BYTES 700u      /* at the end of the log: bits are flipped there, where something is */
 #define WALL_BEGIN 100000u
-#define PATH_OURS "state"
-#define PATH_OTHER "elsewhere"
+static const char PATH_OURS[] = "state";
+static const char PATH_OTHER[] = "elsewhere";
 
 struct rack_coordinator {
     struct rack *rack;
@@ -114,7 +114,7 @@ static void start(void *arg, uint64_t tag);
 /* The operator reads why, and puts it right after a while. If nothing was wrong, something is. */
 static void refused(struct rack_coordinator *k)
 {
-    bool wrong = k->flip.is || k->path != (const char *)PATH_OURS || k->disk.bytes_max;
+    bool wrong = k->flip.is || k->path != PATH_OURS || k->disk.bytes_max;
     sim_note(&k->rack->sim, "REFUSED", k->host->id, k->flip.at, wrong);
     if (!wrong && k->rack->params.on_refused)
         k->rack->params.on_refused(k->rack->params.user, explained());
@@ -245,8 +245,7 @@ static void meanwhile(struct rack_coordinator *k)
             cut_off(k);
     }
     struct sim_disk_entry *e = sim_disk_find(&k->disk, PATH_OURS);
-    if (!strikes(k, FAULT_DISK) || !e || k->path == (const char *)PATH_OTHER || k->log_end < FLIP_BYTES ||
-        k->log_end > e->durable.size)
+    if (!strikes(k, FAULT_DISK) || !e || k->path == PATH_OTHER || k->log_end < FLIP_BYTES || k->log_end > e->durable.size)
         return;
     count(k, FAULT_DISK);
     if (rng_chance(r, 1, 3))
