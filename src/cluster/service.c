@@ -11,6 +11,12 @@
 #define RESTORE_LIVES (UINT32_C(1) << 20) /* that an older or damaged state may not know of: three days' */
 #define GARBAGE_MAX (UINT64_C(256) << 10) /* bytes of records that later ones replace, until a snapshot */
 
+/* For messages. */
+static const char *where_of(const struct service *s)
+{
+    return s->etcd ? s->etcd->leader.place : s->file.path;
+}
+
 /* ---- the log ---- */
 
 /* Whether it fits. */
@@ -152,14 +158,19 @@ static void withhold_key(const struct service *s, struct service_answer *a)
         k->packet.code = -EIO;
 }
 
-unsigned service_commit(struct service *s, struct service_answer *answers, unsigned count, uint64_t now)
+bool service_leads(struct service *s)
+{
+    return !s->etcd || leader_renew(&s->etcd->leader);
+}
+
+static unsigned commit(struct service *s, struct service_answer *answers, unsigned count, uint64_t now)
 {
     unsigned left = 0;
     if (!s->store) {
         keep_all(s);
         return count;
     }
-    if (MISTAKE(s->coordinator.config.mistakes, COORD_MISTAKE_EARLY) && count)
+    if (MISTAKE(s->coordinator.config.mistakes, COORD_MISTAKE_EARLY | COORD_MISTAKE_HASTY) && count)
         return count; /* the next one without answers writes */
     if (!write_all(s, now)) {
         assert(s->state.names_written == s->state.directory.count); /* I7 */
@@ -176,7 +187,30 @@ unsigned service_commit(struct service *s, struct service_answer *answers, unsig
     return left;
 }
 
+unsigned service_commit(struct service *s, struct service_answer *answers, unsigned count, uint64_t now)
+{
+    unsigned left = commit(s, answers, count, now);
+    return s->etcd && !leader_leads(&s->etcd->leader) ? 0 : left; /* I22: whatever the answer tells, and however it was found */
+}
+
 /* ---- opening ---- */
+
+static int open_store(struct service *s, const struct state_params *where, enum store_how how, struct store_identity *identity)
+{
+    int rc = where->etcd ? store_etcd_open(where->etcd, how, identity, state_take, state_each, &s->state)
+                         : store_file_open(&s->file, where->disk, where->path, how, identity, state_take, state_each, &s->state);
+    s->etcd = where->etcd;
+    if (!rc)
+        s->store = where->etcd ? &where->etcd->store : &s->file.store;
+    return rc;
+}
+
+static void close_store(struct service *s)
+{
+    if (s->store)
+        s->store->ops->close(s->store);
+    s->store = NULL;
+}
 
 static bool same_config(const struct rack_config *a, const struct rack_config *b)
 {
@@ -192,19 +226,19 @@ static int check_config(const struct service *s, const struct coord_params *p, c
     const struct state_config *c = &s->state.config;
     if (strncmp(c->design, p->design->name, sizeof c->design) != 0)
         return explain(-EINVAL, "%s: the space has the design '%s', not '%s'; another design is another space: --fresh",
-                       s->file.path, c->design, p->design->name);
+                       where_of(s), c->design, p->design->name);
     if (c->config.locks != config->locks || c->config.keys != config->keys || c->config.group != config->group)
         return explain(-EINVAL,
                        "%s: the space has %" PRIu64
                        " locks and %s keys, and its names have their locks by that: it goes with --keys "
                        "and --locks as they were",
-                       s->file.path, c->config.locks,
+                       where_of(s), c->config.locks,
                        c->config.keys == PAWL_KEYS_NAMED    ? "named"
                        : c->config.keys == PAWL_KEYS_SPARSE ? "sparse"
                                                             : "dense");
     if (c->config.racks != config->racks)
         return explain(-EINVAL, "%s: the space has %u racks, and its locks are divided among them: it goes with --racks as it was",
-                       s->file.path, c->config.racks);
+                       where_of(s), c->config.racks);
     return 0;
 }
 
@@ -225,7 +259,7 @@ static int change_config(struct service *s, const struct coord_params *p, struct
     add(s, &s->batch, STATE_LEASE, &s->state.lease_ns, sizeof s->state.lease_ns);
     int rc = restored ? s->store->ops->snapshot(s->store, state_each, &s->state) : append(s, &s->batch);
     s->batch.count = s->batch.used = 0;
-    return rc ? explain(rc, "%s: cannot be written: %s", s->file.path, strerror(-rc)) : 0;
+    return rc ? explain(rc, "%s: cannot be written: %s", where_of(s), strerror(-rc)) : 0;
 }
 
 /* Lives of a former space of that name, as far as they can be read. */
@@ -237,10 +271,9 @@ static uint32_t lives_before(const struct state_params *where, const char *space
     if (!old)
         return 0;
     snprintf(identity.space, sizeof identity.space, "%s", space);
-    if (!store_file_open(&old->file, where->disk, where->path, STORE_RESTORE, &identity, state_take, NULL, &old->state)) {
+    if (!open_store(old, where, STORE_RESTORE, &identity))
         lives = old->state.lives;
-        old->file.store.ops->close(&old->file.store);
-    }
+    close_store(old);
     state_free(&old->state);
     free(old);
     return lives;
@@ -256,7 +289,7 @@ static void begin_fresh(struct service *s, const struct coord_params *p, const s
     snprintf(s->state.config.design, sizeof s->state.config.design, "%s", p->design->name);
     s->state.config.config = *config;
     s->state.lease_ns = config->lease_ns;
-    s->state.lives = where->path ? (uint32_t)max_u64(where->life, lives_before(where, p->space)) : p->life;
+    s->state.lives = where->path || where->etcd ? (uint32_t)max_u64(where->life, lives_before(where, p->space)) : p->life;
     rules_init(&s->state.rules, config->racks);
     if (state_has_names(config))
         directory_init(&s->state.directory, (enum pawl_keys)config->keys, config->locks);
@@ -270,22 +303,20 @@ static int open_log(struct service *s, const struct coord_params *p, const struc
     snprintf(identity.space, sizeof identity.space, "%s", p->space);
     if (how == STORE_FRESH)
         begin_fresh(s, p, where, config);
-    int rc = store_file_open(&s->file, where->disk, where->path, torn ? STORE_RESTORE : how, &identity, state_take, state_each,
-                             &s->state);
+    int rc = open_store(s, where, torn ? STORE_RESTORE : how, &identity);
     if (rc == -ENOENT && MISTAKE(p->mistakes, COORD_MISTAKE_ANONYMOUS)) {
         begin_fresh(s, p, where, config);
         how = STORE_FRESH;
-        rc = store_file_open(&s->file, where->disk, where->path, how, &identity, state_take, state_each, &s->state);
+        rc = open_store(s, where, how, &identity);
     }
     if (rc)
         return rc;
-    s->store = &s->file.store;
     if (torn && s->state.config.config.locks)
         s->store->ops->snapshot(s->store, state_each, &s->state);
     if (how == STORE_FRESH)
         return 0;
     if (!s->state.config.config.locks)
-        return explain(-EBADMSG, "%s: the configuration of the space cannot be read", s->file.path);
+        return explain(-EBADMSG, "%s: the configuration of the space cannot be read", where_of(s));
     rc = check_config(s, p, config);
     if (how == STORE_RESTORE)
         s->state.lives += RESTORE_LIVES;
@@ -302,10 +333,10 @@ static int reserve(struct service *s, const struct coord_params *p)
         return 0;
     uint32_t lives = (uint32_t)min_u64(s->first_life + (uint64_t)COORD_LIVES_AHEAD, UINT32_MAX);
     if (lives == UINT32_MAX)
-        return explain(-EOVERFLOW, "%s: all lives are used up; begin a new space with --fresh", s->file.path);
+        return explain(-EOVERFLOW, "%s: all lives are used up; begin a new space with --fresh", where_of(s));
     int rc = append_one(s, STATE_LIVES, &lives, sizeof lives);
     s->state.lives = lives;
-    return rc ? explain(rc, "%s: cannot be written: %s", s->file.path, strerror(-rc)) : 0;
+    return rc ? explain(rc, "%s: cannot be written: %s", where_of(s), strerror(-rc)) : 0;
 }
 
 int service_open(struct service *s, const struct coord_params *params, const struct state_params *where, uint64_t now)
@@ -321,7 +352,7 @@ int service_open(struct service *s, const struct coord_params *params, const str
     s->members = calloc(p.machines + UINT64_C(1), sizeof *s->members);
     if (!s->members)
         return explain(-ENOMEM, "out of memory");
-    if (where->path)
+    if (where->path || where->etcd)
         rc = open_log(s, &p, where, &config);
     else
         begin_fresh(s, &p, where, &config);
@@ -341,9 +372,7 @@ int service_open(struct service *s, const struct coord_params *params, const str
 
 void service_close(struct service *s)
 {
-    if (s->file.store.ops)
-        s->file.store.ops->close(&s->file.store);
-    s->store = NULL;
+    close_store(s);
     state_free(&s->state);
     free(s->members);
     s->members = NULL;

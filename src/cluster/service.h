@@ -28,9 +28,10 @@ struct service {
     struct coord_member *members;
     struct rack_state state;
     struct store_file file;
-    struct store *store; /* null: the state is in memory alone */
-    uint32_t first_life; /* of this coordinator: its steward's terms begin with it, too */
-    uint64_t failed;     /* appends that failed */
+    struct store_etcd *etcd; /* the caller's; null: the state is in the file */
+    struct store *store;     /* null: the state is in memory alone */
+    uint32_t first_life;     /* of this coordinator: its steward's terms begin with it, too */
+    uint64_t failed;         /* appends that failed */
     struct service_batch batch;
 };
 
@@ -45,7 +46,12 @@ bool service_packet(struct service *s, const void *data, uint32_t len, struct ne
                     struct service_answer *out);
 
 /* Writes what is not in the log yet, and drops those answers that must not be sent since it could not be written. How many are
- * left. With no answers it is for what time alone asks for: call it now and then. */
+ * left. With no answers it is for what time alone asks for: call it now and then. A coordinator that leads no more has none left
+ * (I22). */
 unsigned service_commit(struct service *s, struct service_answer *answers, unsigned count, uint64_t now);
+
+/* Whether the coordinator may answer: it is the only one, or its lease as the leader has not ended. Renews the lease if that is
+ * due. */
+bool service_leads(struct service *s);
 
 #endif

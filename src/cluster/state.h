@@ -18,7 +18,7 @@
 
 #include "cluster/directory.h"
 #include "cluster/rules.h"
-#include "cluster/store_file.h"
+#include "cluster/store_etcd.h"
 #include "wire/udp.h"
 
 #define STATE_DESIGN_LEN 32
@@ -49,8 +49,9 @@ struct rack_state {
 
 /* Where the state is. */
 struct state_params {
+    struct store_etcd *etcd; /* in etcd, whose leader the caller is; null: in a file */
     struct disk *disk;
-    const char *path; /* null: the state ends with the process, which is for tests */
+    const char *path; /* of the file; null, with no etcd: the state ends with the process, which is for tests */
     enum store_how how;
     uint64_t id[2]; /* STORE_FRESH: random */
     uint32_t life;  /* STORE_FRESH: the first life. Nothing relies on it; it keeps tokens above those of a former space. */
