@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define JOIN_NS (30 * NS_PER_S)
 
@@ -26,16 +27,27 @@ uint64_t daemon_deadline(void)
     return world_now(&world_real) + JOIN_NS;
 }
 
-int daemon_address(const struct args *usage, const char *option, const char *text, struct net_addr *out)
+static int complain(const struct args *usage, const char *option, const char *text, int rc)
 {
-    int rc = net_addr_resolve(text, out);
     if (rc == -ENOENT)
         return args_complain(usage, "--%s: there is no host of the name in '%s'", option, text);
     if (rc == -EAGAIN)
         return args_complain(usage, "--%s: the resolver does not answer for the name in '%s'", option, text);
+    if (rc == -E2BIG)
+        return args_complain(usage, "--%s: there are more than %u addresses in '%s'", option, COORD_LIST_MAX, text);
     return rc ? args_complain(usage, "--%s: '%s' is not ADDRESS:PORT, with an IPv4 address, an IPv6 address in brackets or a name",
                               option, text)
               : 0;
+}
+
+int daemon_address(const struct args *usage, const char *option, const char *text, struct net_addr *out)
+{
+    return complain(usage, option, text, net_addr_resolve(text, out));
+}
+
+int daemon_addresses(const struct args *usage, const char *option, const char *text, struct coord_list *out)
+{
+    return complain(usage, option, text, coord_list_parse(text, strlen(text), out));
 }
 
 void daemon_ready(const char *role, const char *space, struct net_addr at, bool json)

@@ -15,6 +15,9 @@ uint64_t daemon_deadline(void);
 /* The address of an option. 0, or the exit status after a complaint. */
 int daemon_address(const struct args *usage, const char *option, const char *text, struct net_addr *out);
 
+/* The same for addresses of coordinators, with commas between them. */
+int daemon_addresses(const struct args *usage, const char *option, const char *text, struct coord_list *out);
+
 /* Says that it runs: as a sentence or as one JSON object. */
 void daemon_ready(const char *role, const char *space, struct net_addr at, bool json);
 

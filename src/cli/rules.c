@@ -48,7 +48,7 @@ static const struct args usage = {
     ARGS_TABLE(table),
 };
 
-static int ask(const struct net_where *w, struct coord_ruled *out)
+static int ask(struct net_where *w, struct coord_ruled *out)
 {
     struct coord_packet p;
     coord_make(&p, COORD_RULES, w->space, NULL, world_random(&world_real) | 1);
@@ -56,7 +56,7 @@ static int ask(const struct net_where *w, struct coord_ruled *out)
     p.head.index = opts.shards.from;
     p.head.generation = (uint32_t)opts.shards.to;
     p.role = (uint32_t)opts.to - 1;
-    return exchange(w->coordinator, w->self, &p, sizeof p, COORD_RULED, world_now(&world_real) + ASK_NS, out, sizeof *out);
+    return ask_leader(&w->coordinators, 0, w->self, &p, sizeof p, COORD_RULED, world_now(&world_real) + ASK_NS, out, sizeof *out);
 }
 
 /* ---- printing ---- */

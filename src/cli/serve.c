@@ -152,11 +152,11 @@ static struct station_params station_params(void)
     };
 }
 
-static int run_server(struct net_addr at, struct net_addr coordinator)
+static int run_server(struct net_addr at, const struct coord_list *coordinators)
 {
     struct station_params p = station_params();
     p.member.at = at;
-    p.member.coordinator = coordinator;
+    p.member.coordinators = *coordinators;
     return daemon_run_station("serve", &p, opts.json);
 }
 
@@ -293,7 +293,8 @@ static int check_serve(const struct args *usage, const struct design **design)
 
 int cmd_serve(int argc, char **argv)
 {
-    struct net_addr at, coordinator;
+    struct net_addr at;
+    struct coord_list coordinators;
     const struct design *design = NULL;
     struct knobs knobs;
     enum pawl_keys keys = PAWL_KEYS_DENSE;
@@ -302,7 +303,7 @@ int cmd_serve(int argc, char **argv)
         return status;
     status = daemon_address(&serve_usage, "listen", opts.listen, &at);
     if (!status && opts.join)
-        status = daemon_address(&serve_usage, "join", opts.join, &coordinator);
+        status = daemon_addresses(&serve_usage, "join", opts.join, &coordinators);
     else if (!status)
         status = check_serve(&serve_usage, &design);
     if (!status && !opts.join)
@@ -313,7 +314,7 @@ int cmd_serve(int argc, char **argv)
         return status;
     daemon_catch_signals();
     if (opts.join)
-        return run_server(at, coordinator);
+        return run_server(at, &coordinators);
     assert(design);
     if (design->substrates & DESIGN_ON_NODE)
         return serve_memory(design, &knobs, keys, at);

@@ -151,7 +151,7 @@ int cmd_switch(int argc, char **argv)
         return args_complain(&usage, "--join ADDRESS:PORT must name the rack's coordinator");
     status = daemon_address(&usage, "listen", opts.listen, &p.member.at);
     if (!status)
-        status = daemon_address(&usage, "join", opts.join, &p.member.coordinator);
+        status = daemon_addresses(&usage, "join", opts.join, &p.member.coordinators);
     if (!status)
         status = check_policy(&p.policy);
     if (!status)

@@ -214,7 +214,7 @@ static void free_far(struct memory_session *m)
 static int open_socket(struct memory_session *m, const struct net_where *w)
 {
     struct node_udp *u = calloc(1, sizeof *u);
-    int rc = u ? node_udp_open(u, w->coordinator, w->self) : -ENOMEM;
+    int rc = u ? node_udp_open(u, w->coordinators.at[0], w->self) : -ENOMEM;
     if (rc) {
         free(u);
         return explain(rc, "cannot open a socket: %s", strerror(-rc));
@@ -231,7 +231,7 @@ int memory_far_open(const struct net_where *w, const pawl_options *o, struct paw
     struct memory_session *m = calloc(1, sizeof *m);
     if (!m)
         return -ENOMEM;
-    net_addr_print(w->coordinator, address);
+    net_addr_print(w->coordinators.at[0], address);
     int rc = asprintf(&m->name, "pawl://%s/%s", address, w->space) < 0 ? -ENOMEM : 0;
     if (!rc && o->flags & PAWL_MUST_CREATE)
         rc = explain(-EEXIST, "%s is there already", m->name);

@@ -36,7 +36,8 @@ static int ask(struct net *n, const char *bytes, uint32_t len, bool look, uint64
 {
     const struct host_header *h = n->host.header;
     struct coord_key question, answer;
-    char address[NET_ADDR_TEXT];
+    char address[COORD_LIST_TEXT];
+    struct coord_list coordinators = h->coordinators;
     uint64_t now = world_now(&world_real);
     memset(&question, 0, sizeof question);
     coord_make(&question.packet, COORD_FIND, h->space, &h->config.identity, world_random(&world_real) | 1);
@@ -46,8 +47,9 @@ static int ask(struct net *n, const char *bytes, uint32_t len, bool look, uint64
     uint64_t until = now + (deadline == DEADLINE_TRY ? min_u64(h->config.lease_ns, ASK_NS) : ASK_NS);
     bool in_time = deadline == DEADLINE_TRY || deadline > until; /* a caller whose deadline is later does not get a time-out */
     until = in_time ? until : deadline;
-    net_addr_print(h->coordinator, address);
-    int rc = exchange(h->coordinator, n->udp.at, &question.packet, sizeof question, COORD_FOUND, until, &answer, sizeof answer);
+    coord_list_print(&coordinators, address);
+    int rc = ask_leader(&coordinators, __atomic_load_n(&h->term, __ATOMIC_ACQUIRE), n->udp.at, &question.packet, sizeof question,
+                        COORD_FOUND, until, &answer, sizeof answer);
     if (rc == -ETIMEDOUT)
         return explain(in_time ? -EAGAIN : rc,
                        "the coordinator at %s does not answer which lock the key has: it has stopped, or its disk is full",
@@ -138,7 +140,7 @@ int net_query(struct pawl *p, pawl_key key, pawl_state *out)
         *out = (pawl_state){0};
         return 0;
     }
-    net_addr_print(h->coordinator, address);
+    net_addr_print(coord_list_at(&h->coordinators), address);
     net_addr_print_ip(n->udp.at, ip);
     snprintf(place, sizeof place, "%s/%s?host=%s", address, h->space, ip);
     rc = rack_look_open(place, &look);

@@ -38,11 +38,14 @@ static uint64_t network_namespace(void)
     return stat("/proc/thread-self/ns/net", &st) ? 0 : st.st_ino;
 }
 
-/* One file per host, coordinator and space. */
+/* One file per host, coordinators and space. */
 static void host_path(const struct net_where *w, char out[HOST_PATH_LEN])
 {
     uint64_t which = hash_bytes(w->self.ip, sizeof w->self.ip, network_namespace());
-    which = hash_bytes((const char *)&w->coordinator, sizeof w->coordinator, which);
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < w->coordinators.count; i++) /* in whatever order they are named */
+        all += hash_bytes((const char *)&w->coordinators.at[i], sizeof w->coordinators.at[i], which);
+    which = all;
     snprintf(out, HOST_PATH_LEN, "%s/pawl.%u.net.%s.%08" PRIx32, SEGMENT_DIR, (unsigned)getuid(), w->space, (uint32_t)which);
 }
 
@@ -77,13 +80,13 @@ static int check_families(const struct net_where *w, const struct rack_welcome *
                    v4 ? 4 : 6, address);
 }
 
-static void leave_again(struct net *n, const struct net_where *w, const struct rack_welcome *welcome)
+static void leave_again(struct net *n, const struct join_params *j, const struct rack_welcome *welcome)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_LEAVE, w->space, &welcome->said.config.identity, 1);
+    coord_make(&p, COORD_LEAVE, j->space, &welcome->said.config.identity, 1);
     p.head.from.machine = welcome->said.packet.head.to.machine;
     p.head.epoch = welcome->said.packet.head.generation;
-    const struct udp_out out = {.to = w->coordinator, .len = sizeof p, .data = &p};
+    const struct udp_out out = {.to = coord_list_at(&j->coordinators), .len = sizeof p, .data = &p};
     udp_send(&n->udp, &out, 1);
 }
 
@@ -91,10 +94,10 @@ static int join_and_create(struct net *n, const struct net_where *w, const char 
 {
     struct rack_welcome welcome;
     uint64_t stamp;
-    const struct join_params j = {.coordinator = w->coordinator, .role = COORD_HOST, .space = w->space, .deadline = w->deadline};
-    char address[NET_ADDR_TEXT];
+    struct join_params j = {.coordinators = w->coordinators, .role = COORD_HOST, .space = w->space, .deadline = w->deadline};
+    char address[COORD_LIST_TEXT];
     memset(&welcome, 0, sizeof welcome);
-    net_addr_print(w->coordinator, address);
+    coord_list_print(&w->coordinators, address);
     int rc = join(&n->udp, &j, &welcome, &stamp);
     switch (rc) {
     case 0:
@@ -103,6 +106,9 @@ static int join_and_create(struct net *n, const struct net_where *w, const char 
         return rc; /* there is a memory node */
     case -ETIMEDOUT:
         return explain(rc, "no coordinator answers at %s (start one with 'pawl serve')", address);
+    case COORD_NOT_LEADER:
+        return explain(
+            -EAGAIN, "the coordinators at %s stand by, and none leads: their etcd does not answer, or one has just ended", address);
     case -EAGAIN:
         return explain(rc, "the rack at %s is not complete: a lock server or the switch is missing, or it has just started",
                        address);
@@ -119,14 +125,14 @@ static int join_and_create(struct net *n, const struct net_where *w, const char 
         return refuse_design(welcome.said.design);
     rc = check_families(w, &welcome);
     if (!rc) {
-        rc = host_create(path, &welcome, w->coordinator, w->self, stamp);
+        rc = host_create(path, &welcome, &j.coordinators, w->self, stamp);
         if (rc == -ENOSPC)
             explain(rc, "%s: there is no room for the host's memory: the file system is full", path);
         else if (rc && rc != -EEXIST)
             explain(rc, "%s: cannot make the host's memory: %s", path, pawl_strerror(rc));
     }
     if (rc)
-        leave_again(n, w, &welcome); /* the number is not used */
+        leave_again(n, &j, &welcome); /* the number is not used */
     return rc == -EEXIST ? 0 : rc;
 }
 
@@ -249,7 +255,7 @@ static int open_session(struct net *n)
 
 static int open_socket(struct net *n, struct net_where *w)
 {
-    int rc = net_addr_known(w->self) ? 0 : udp_source_for(w->coordinator, &w->self);
+    int rc = net_addr_known(w->self) ? 0 : udp_source_for(w->coordinators.at[0], &w->self);
     if (!rc)
         rc = udp_open(&n->udp, w->self);
     if (rc)

@@ -12,6 +12,7 @@
 #define OVERDUE_NS (50 * NS_PER_MS) /* after which other processes do the duties of the serving one, which may be stopped */
 #define LINGER_NS (500 * NS_PER_MS) /* for which the last session of a host waits until its releases are acknowledged */
 #define BEATS 4                     /* per lease */
+#define SILENT_NS (100 * NS_PER_MS) /* after which an answer to a heartbeat is missing */
 
 /* ---- duties ---- */
 
@@ -44,7 +45,7 @@ static void tell(struct net *n, struct udp *through, enum coord_type type, struc
 void net_renew(struct net *n)
 {
     struct outbox *out = net_outbox();
-    tell(n, &n->udp, COORD_BEAT, n->host.header->coordinator);
+    tell(n, &n->udp, COORD_BEAT, coord_list_at(&n->host.header->coordinators));
     host_enter(&n->host, out);
     if (n->host.design->renew)
         n->host.design->renew(n->host.memory, host_now(), out);
@@ -81,6 +82,21 @@ static void look_after_all(struct net *n, struct udp *through)
         net_flush(n, through, out);
 }
 
+/* A heartbeat if one is due. While the coordinator to which the host sends does not answer, it asks more often, and another one if
+ * there are several. */
+static void beat(struct net *n, struct udp *through, uint64_t now)
+{
+    struct host_header *h = n->host.header;
+    uint64_t lease = h->config.lease_ns, heard = __atomic_load_n(&h->heard_ns, __ATOMIC_ACQUIRE);
+    bool several = __atomic_load_n(&h->coordinators.count, __ATOMIC_ACQUIRE) > 1;
+    bool silent = several && now - min_u64(heard, now) > lease / BEATS + SILENT_NS;
+    if (!is_due(&h->beat_ns, now, silent ? SILENT_NS : lease / BEATS))
+        return;
+    if (silent)
+        coord_list_next(&h->coordinators);
+    tell(n, through, COORD_BEAT, coord_list_at(&h->coordinators));
+}
+
 void net_duties(struct net *n, struct udp *through, bool must_tick)
 {
     struct host_header *h = n->host.header;
@@ -101,8 +117,7 @@ void net_duties(struct net *n, struct udp *through, bool must_tick)
     }
     if (must_tick || now >= __atomic_load_n(&h->tick_ns, __ATOMIC_ACQUIRE))
         tick(n, through);
-    if (is_due(&h->beat_ns, now, lease / BEATS))
-        tell(n, through, COORD_BEAT, h->coordinator);
+    beat(n, through, now);
     if (is_due(&h->look_ns, now, LOOK_NS))
         look_after_all(n, through);
 }
@@ -179,7 +194,7 @@ static void close_host(struct net *n)
         bool gone = host_retire_if_idle(&n->host, out);
         net_flush(n, &n->udp, out);
         if (gone) {
-            tell(n, &n->udp, COORD_LEAVE, n->host.header->coordinator);
+            tell(n, &n->udp, COORD_LEAVE, coord_list_at(&n->host.header->coordinators));
             return;
         }
         receive_all(n, &n->udp);

@@ -157,6 +157,24 @@ static void obey(struct net *n, struct udp *through, const struct coord_packet *
         rouse(n, out);
 }
 
+/* Whether a coordinator says so, or has said so, and not a program that asks this host. */
+static bool is_answer(const struct coord_packet *p)
+{
+    return p->head.type == COORD_BEAT_ACK || p->head.type == COORD_REFUSED || p->head.type == COORD_ROUSE;
+}
+
+/* A coordinator that stands by says where the leader is: the next heartbeat goes there, now. While a leader answers, that is an old
+ * packet. */
+static void follow(struct host_header *h, struct net_addr leader)
+{
+    uint64_t now = host_now();
+    if (now - min_u64(h->heard_ns, now) < h->config.lease_ns / 4 || !net_addr_known(leader) ||
+        net_addr_is(leader, coord_list_at(&h->coordinators)))
+        return;
+    coord_list_follow(&h->coordinators, leader);
+    __atomic_store_n(&h->beat_ns, 0, __ATOMIC_RELEASE);
+}
+
 static void on_coordinator(struct net *n, struct udp *through, const void *data, uint32_t len, struct net_addr from,
                            struct outbox *out)
 {
@@ -164,8 +182,19 @@ static void on_coordinator(struct net *n, struct udp *through, const void *data,
     const struct coord_packet *p = coord_check(data, len, 0);
     if (p && !coord_knows(&h->config.identity, p))
         __atomic_add_fetch(&h->foreign, 1, __ATOMIC_RELAXED); /* not the space that this host joined */
-    else if (p && p->head.to.machine == h->machine && p->head.epoch == h->life)
+    else if (p && p->head.to.machine == h->machine && p->head.epoch == h->life) {
+        if (p->head.type == COORD_REFUSED && p->code == COORD_NOT_LEADER) {
+            follow(h, p->at);
+            return;
+        }
+        if (is_answer(p) && !coord_is_current(&h->term, p)) {
+            __atomic_add_fetch(&h->foreign, 1, __ATOMIC_RELAXED); /* of a deposed leader: I22 */
+            return;
+        }
+        if (is_answer(p))
+            __atomic_store_n(&h->heard_ns, host_now(), __ATOMIC_RELEASE);
         obey(n, through, p, from, out);
+    }
 }
 
 void net_dispatch(struct net *n, struct udp *through, const struct udp_batch *batch)

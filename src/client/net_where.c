@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PLACE_TEXT 280 /* a host name has up to 253 bytes; a port */
+#define PLACE_TEXT (COORD_LIST_MAX * 280) /* a host name has up to 253 bytes; a port */
 
 /* host=IP or wire=WIRE. */
 static int parse_option(const char *option, size_t len, struct net_where *w)
@@ -23,18 +23,21 @@ static int parse_option(const char *option, size_t len, struct net_where *w)
     return w->afxdp || !strcmp(text, "wire=udp") ? 0 : -EINVAL;
 }
 
-static int parse_address(const char *place, const char *slash, struct net_addr *out)
+static int parse_addresses(const char *place, const char *slash, struct coord_list *out)
 {
     char address[PLACE_TEXT];
     snprintf(address, sizeof address, "%.*s", (int)(slash - place), place);
-    int rc = net_addr_resolve(address, out);
+    int rc = coord_list_parse(place, (size_t)(slash - place), out);
     if (rc == -ENOENT)
         return explain(rc, "pawl://%s: there is no host of the name in '%s'", place, address);
     if (rc == -EAGAIN)
         return explain(rc, "pawl://%s: the resolver does not answer for the name in '%s'", place, address);
-    if (rc || !out->port)
+    if (rc == -E2BIG)
+        return explain(-EINVAL, "pawl://%s: there are more than %u coordinators", place, COORD_LIST_MAX);
+    if (rc)
         return explain(-EINVAL,
-                       "pawl://%s is not pawl://ADDRESS:PORT/SPACE, with an IPv4 address, an IPv6 address in brackets or a name",
+                       "pawl://%s is not pawl://ADDRESS:PORT/SPACE, with an IPv4 address, an IPv6 address in brackets or a name; "
+                       "several with commas between them",
                        place);
     return 0;
 }
@@ -49,7 +52,7 @@ int net_where_parse(const char *place, struct net_where *w)
     if (!len || len >= sizeof w->space)
         return explain(-EINVAL, "pawl://%s is not pawl://ADDRESS:PORT/SPACE, with a name of the space of 1 to %d bytes", place,
                        COORD_NAME_LEN - 1);
-    int rc = parse_address(place, slash, &w->coordinator);
+    int rc = parse_addresses(place, slash, &w->coordinators);
     if (rc)
         return rc;
     memcpy(w->space, slash + 1, len);

@@ -3,17 +3,18 @@
 #ifndef PAWL_CLIENT_NET_WHERE_H
 #define PAWL_CLIENT_NET_WHERE_H
 
+#include "cluster/addresses.h"
 #include "cluster/coordinator.h"
 
 struct net_where {
-    struct net_addr coordinator;
+    struct coord_list coordinators;
     struct net_addr self; /* ip of this host; 0: whatever leads to the coordinator */
     char space[COORD_NAME_LEN];
     bool afxdp;        /* packets go past the network stack, if that is possible */
     uint64_t deadline; /* of opening (CLOCK_MONOTONIC): the caller's to set */
 };
 
-/* ADDRESS:PORT/SPACE[?host=ADDRESS][&wire=afxdp]. Errors are explained. */
+/* ADDRESS[:PORT][,ADDRESS]...:PORT/SPACE[?host=ADDRESS][&wire=afxdp]. Errors are explained. */
 int net_where_parse(const char *place, struct net_where *w);
 
 #endif

@@ -16,9 +16,10 @@
 static int ask_coordinator(const struct rack_look *l, struct coord_packet *ask, uint32_t len, enum coord_type type, void *answer,
                            uint32_t answer_len)
 {
-    char address[NET_ADDR_TEXT];
-    net_addr_print(l->where.coordinator, address);
-    int rc = exchange(l->where.coordinator, l->where.self, ask, len, type, world_now(&world_real) + ASK_NS, answer, answer_len);
+    char address[COORD_LIST_TEXT];
+    struct coord_list coordinators = l->where.coordinators;
+    coord_list_print(&coordinators, address);
+    int rc = ask_leader(&coordinators, 0, l->where.self, ask, len, type, world_now(&world_real) + ASK_NS, answer, answer_len);
     if (rc == -ENOENT)
         return explain(rc, "there is no space '%s' at %s", l->where.space, address);
     if (rc == -ETIMEDOUT)
@@ -95,7 +96,7 @@ int rack_look_open(const char *place, struct rack_look *l)
     explain_nothing();
     memset(l, 0, sizeof *l);
     int rc = net_where_parse(place, &l->where);
-    if (!rc && !net_addr_known(l->where.self) && udp_source_for(l->where.coordinator, &l->where.self))
+    if (!rc && !net_addr_known(l->where.self) && udp_source_for(l->where.coordinators.at[0], &l->where.self))
         rc = explain(-EINVAL, "no route to pawl://%s", place);
     while (!rc && from) {
         struct coord_packet ask;

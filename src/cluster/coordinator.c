@@ -35,6 +35,35 @@ bool coord_knows(const struct rack_identity *member, const struct coord_packet *
     return rack_same_space(member, &p->identity) && p->identity.version >= member->version;
 }
 
+bool coord_is_current(uint64_t *term, const struct coord_packet *p)
+{
+    if (p->term < *term)
+        return false;
+    *term = p->term;
+    return true;
+}
+
+static bool is_question(enum coord_type type)
+{
+    return type == COORD_JOIN || type == COORD_BEAT || type == COORD_WHO || type == COORD_RULES || type == COORD_FIND ||
+           type == COORD_KEY_OF;
+}
+
+uint32_t coord_stand_by(const void *data, uint32_t len, const struct rack_identity *identity, const char *space,
+                        struct net_addr leader, void *answer)
+{
+    const struct coord_packet *p = coord_check(data, len, 0);
+    struct coord_packet *a = answer;
+    if (!p || !is_question((enum coord_type)p->head.type) || strncmp(p->space, space, sizeof p->space) != 0)
+        return 0;
+    coord_make(a, COORD_REFUSED, space, rack_id_known(identity) ? identity : NULL, p->head.nonce);
+    a->head.to = p->head.from;
+    a->head.epoch = p->head.epoch;
+    a->code = COORD_NOT_LEADER;
+    a->at = leader;
+    return sizeof *a;
+}
+
 const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t space)
 {
     const struct coord_packet *p = data;
@@ -466,19 +495,17 @@ static uint32_t on_who(const struct coordinator *c, const struct coord_packet *p
 static bool is_ours(struct coordinator *c, const struct coord_packet *p, int *code)
 {
     const struct rack_identity *own = &c->config.identity;
-    bool asks = p->head.type == COORD_JOIN || p->head.type == COORD_BEAT || p->head.type == COORD_WHO ||
-                p->head.type == COORD_RULES || p->head.type == COORD_FIND || p->head.type == COORD_KEY_OF;
     bool named = !strncmp(p->space, c->space, sizeof c->space), known = rack_id_known(&p->identity);
     if (named && !known && p->head.type != COORD_BEAT && p->head.type != COORD_LEAVE)
         return true;
     if (named && rack_same_space(&p->identity, own) && p->head.space == c->config.space && p->identity.version <= own->version)
         return true;
     c->drops.alien++;
-    *code = !asks ? 0 : named ? COORD_FOREIGN : -ENOENT;
+    *code = !is_question((enum coord_type)p->head.type) ? 0 : named ? COORD_FOREIGN : -ENOENT;
     return false;
 }
 
-uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t len, struct net_addr from, uint64_t now, void *answer)
+static uint32_t answer_to(struct coordinator *c, const void *data, uint32_t len, struct net_addr from, uint64_t now, void *answer)
 {
     const struct packet_head *h = data;
     if (len >= sizeof *h && !packet_readable(h)) {
@@ -520,6 +547,14 @@ uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t le
     }
 }
 
+uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t len, struct net_addr from, uint64_t now, void *answer)
+{
+    uint32_t answer_len = answer_to(c, data, len, from, now, answer);
+    if (answer_len)
+        ((struct coord_packet *)answer)->term = c->first_life; /* I22 */
+    return answer_len;
+}
+
 uint32_t coordinator_more(struct coordinator *c, void *packet, struct net_addr *to)
 {
     while (c->rouse_next && c->rouse_next <= c->config.machines) {
@@ -528,6 +563,7 @@ uint32_t coordinator_more(struct coordinator *c, void *packet, struct net_addr *
             continue;
         struct coord_packet *p = packet;
         coord_make(p, COORD_ROUSE, c->space, &c->config.identity, 0);
+        p->term = c->first_life;
         p->head.to.machine = (uint16_t)(c->rouse_next - 1);
         p->head.epoch = m->life;
         *to = m->at;

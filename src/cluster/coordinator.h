@@ -5,7 +5,7 @@
  *
  *   JOIN      a host, lock server or switch asks to take part. It is retransmitted until it is answered, with the same nonce.
  *   WELCOME   the member's number and life, the space's config, the addresses of servers and switches
- *   REFUSED   why not. -EAGAIN: ask again later. In answer to a BEAT: this life is over.
+ *   REFUSED   why not. -EAGAIN: ask again later. In answer to a BEAT: this life is over. COORD_NOT_LEADER: ask the leader, at `at`.
  *   BEAT      a heartbeat of a host, lock server or switch: its clock (stamp), the sum of its config (code), the addresses to which
  *             it sends for switches. A host: in which racks it has a lease (index, a bit each). A switch: which machine it looked
  *             for (index), how many locks name that machine (generation), and the version of its rules.
@@ -59,7 +59,8 @@
 #define COORD_LIVE_WORDS 16 /* machines up to 1023 are told; where there are more, none */
 #define COORD_DRIFT_DIVISOR 10000u
 #define COORD_LIVES_PER_S 4
-#define COORD_FOREIGN (-EREMCHG) /* code of REFUSED: another space of that name, or an older version of its configuration */
+#define COORD_FOREIGN (-EREMCHG)    /* code of REFUSED: another space of that name, or an older version of its configuration */
+#define COORD_NOT_LEADER (-EREMOTE) /* code of REFUSED: this coordinator stands by; `at` says where the leader is, or nothing */
 #define COORD_LIVES_AHEAD                                                                                                          \
     4096u /* reserved beyond those that may be used up within two leases: a quarter of an hour of a full disk */
 
@@ -95,13 +96,14 @@ enum coord_role { COORD_HOST = 1, COORD_SERVER, COORD_SWITCH };
 struct coord_packet {
     struct packet_head head;
     struct rack_identity identity;
+    uint64_t term; /* of the coordinator that sends: its first life, which is above those of all before it; 0: it does not lead */
     uint32_t role;
     int32_t code; /* REFUSED; BEAT: coord_config_sum */
     uint64_t stamp;
-    struct net_addr at; /* JOIN, BEAT: where a server or switch listens; none: where the packet came from */
+    struct net_addr at; /* JOIN, BEAT: where a server or switch listens; none: where the packet came from. REFUSED: the leader */
     char space[COORD_NAME_LEN];
 };
-static_assert(sizeof(struct coord_packet) == 144, "no padding");
+static_assert(sizeof(struct coord_packet) == 152, "no padding");
 
 /* BEAT and BEAT_ACK go on: */
 struct coord_beat {
@@ -110,7 +112,7 @@ struct coord_beat {
     struct rack_rules rules;
     uint32_t pad;
 };
-static_assert(sizeof(struct coord_beat) == 408, "no padding");
+static_assert(sizeof(struct coord_beat) == 416, "no padding");
 #define COORD_AWAY 1
 
 /* RULED goes on: */
@@ -124,7 +126,7 @@ struct coord_ruled {
         uint32_t silent_ms, heard; /* heard: it has been, and for so long it has not */
     } rack[RACKS_MAX];
 };
-static_assert(sizeof(struct coord_ruled) == 536, "no padding");
+static_assert(sizeof(struct coord_ruled) == 544, "no padding");
 
 #define COORD_WELCOME_SERVERS 24u /* whose addresses fit one packet */
 
@@ -291,5 +293,13 @@ const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t 
 
 /* Whether a packet comes from the coordinator of the very space that a member joined, with no older configuration. */
 bool coord_knows(const struct rack_identity *member, const struct coord_packet *p);
+
+/* Whether it comes from the latest coordinator of which the member has heard, or from a later one: then *term is its. Packets of
+ * deposed leaders may be late, and a leader that was stopped may not know yet that it is deposed (I22). */
+bool coord_is_current(uint64_t *term, const struct coord_packet *p);
+
+/* The answer of a coordinator that stands by, if the packet is a question. */
+uint32_t coord_stand_by(const void *data, uint32_t len, const struct rack_identity *identity, const char *space,
+                        struct net_addr leader, void *answer);
 
 #endif

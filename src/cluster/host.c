@@ -84,7 +84,7 @@ static const char *dirname_of(const char *path, char out[HOST_PATH_LEN])
     return dirname(out);
 }
 
-int host_create(const char *path, const struct rack_welcome *welcome, struct net_addr coordinator, struct net_addr self,
+int host_create(const char *path, const struct rack_welcome *welcome, const struct coord_list *coordinators, struct net_addr self,
                 uint64_t stamp)
 {
     const struct coord_welcome *w = &welcome->said;
@@ -98,7 +98,8 @@ int host_create(const char *path, const struct rack_welcome *welcome, struct net
     memcpy(h.space, w->packet.space, sizeof h.space);
     memcpy(h.design, w->design, sizeof h.design);
     memcpy(h.servers, welcome->servers, sizeof h.servers);
-    h.coordinator = coordinator;
+    h.coordinators = *coordinators;
+    h.term = w->packet.term;
     memcpy(h.switches[0], w->switches, sizeof h.switches[0]);
     h.pool = net_addr_at_port(self, 0);
     h.config = w->config;

@@ -10,6 +10,7 @@
 #ifndef PAWL_CLUSTER_HOST_H
 #define PAWL_CLUSTER_HOST_H
 
+#include "cluster/addresses.h"
 #include "cluster/coordinator.h"
 
 #include <pthread.h>
@@ -34,7 +35,10 @@ struct host_header {
     uint64_t magic;
     uint64_t bytes;
     char space[COORD_NAME_LEN], design[COORD_NAME_LEN];
-    struct net_addr coordinator, servers[RACK_SERVERS_MAX];
+    struct coord_list coordinators; /* any thread of the host reads it; changes with the mutex */
+    uint64_t term;                  /* of the latest coordinator that was heard; likewise */
+    uint64_t heard_ns;              /* and when that was; atomic */
+    struct net_addr servers[RACK_SERVERS_MAX];
     struct net_addr switches[2][RACKS_MAX]; /* changes (host_switch): the one at switches_version % 2 counts */
     uint32_t switches_version;
     struct net_addr pool; /* where the machine's own packets go to; port 0: not chosen yet */
@@ -65,7 +69,8 @@ struct host {
 uint64_t host_now(void);
 
 /* The file of a host that has joined: makes it, complete, in one step, or says -EEXIST. */
-int host_create(const char *path, const struct rack_welcome *w, struct net_addr coordinator, struct net_addr self, uint64_t stamp);
+int host_create(const char *path, const struct rack_welcome *w, const struct coord_list *coordinators, struct net_addr self,
+                uint64_t stamp);
 
 /* Maps what is there. -ENOENT; -ESTALE: its time is over, and the file was removed; -PAWL_ESEGMENT: not such a file. */
 int host_open(const char *path, struct host *h);

@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #define AGAIN_NS (20 * NS_PER_MS)
+#define SEVERAL_NS (100 * NS_PER_MS) /* between two questions, at most, if there are several to ask */
 
 /* Whether the packet answers the JOIN: of the space that was asked for, by its name and, if the caller knows it, its identity. */
 static bool is_answer(const struct coord_packet *p, const struct coord_packet *ask)
@@ -13,7 +14,8 @@ static bool is_answer(const struct coord_packet *p, const struct coord_packet *a
     if (!p || p->head.nonce != ask->head.nonce || memcmp(p->space, ask->space, sizeof p->space) != 0)
         return false;
     if (p->head.type == COORD_REFUSED)
-        return p->code == COORD_FOREIGN || !rack_id_known(&ask->identity) || coord_knows(&ask->identity, p);
+        return p->code == COORD_FOREIGN || p->code == COORD_NOT_LEADER || !rack_id_known(&ask->identity) ||
+               coord_knows(&ask->identity, p);
     return p->head.type == COORD_WELCOME && rack_id_known(&p->identity) &&
            (!rack_id_known(&ask->identity) || coord_knows(&ask->identity, p));
 }
@@ -43,17 +45,26 @@ bool join_take(struct rack_welcome *known, const struct coord_welcome *w)
     return true;
 }
 
-/* One JOIN, retransmitted until it is answered. */
-static int ask_once(struct udp *u, struct coord_packet *ask, const struct join_params *p, struct rack_welcome *out, uint64_t *stamp)
+/* After the answer of one that stands by. Whether the leader can be asked at once: else it is not known, or the list leads back. */
+static bool move_on(struct coord_list *l, struct net_addr leader)
+{
+    struct net_addr before = coord_list_at(l);
+    coord_list_follow(l, leader);
+    return net_addr_is(coord_list_at(l), leader) && !net_addr_is(before, leader);
+}
+
+/* One JOIN, retransmitted until it is answered. With no answer the next coordinator is asked. */
+static int ask_once(struct udp *u, struct coord_packet *ask, struct join_params *p, struct rack_welcome *out, uint64_t *stamp)
 {
     static _Thread_local struct udp_batch batch;
     int rc = -ETIMEDOUT;
     while (world_now(&world_real) < p->deadline) {
-        const struct udp_out packet = {.to = p->coordinator, .len = sizeof *ask, .data = ask};
+        const struct udp_out packet = {.to = coord_list_at(&p->coordinators), .len = sizeof *ask, .data = ask};
         uint64_t again = min_u64(world_now(&world_real) + AGAIN_NS, p->deadline);
+        bool answered = false, follow = false;
         ask->stamp = host_now();
         udp_send(u, &packet, 1);
-        while (udp_wait(u, &batch, 0, again))
+        while (!follow && udp_wait(u, &batch, 0, again))
             for (unsigned i = 0; i < batch.count; i++) {
                 const struct coord_packet *a = coord_check(batch.packet[i].data, batch.packet[i].len, 0);
                 if (!is_answer(a, ask))
@@ -65,15 +76,19 @@ static int ask_once(struct udp *u, struct coord_packet *ask, const struct join_p
                     return 0;
                 }
                 rc = a->code;
-                if (rc != -EAGAIN)
+                follow = rc == COORD_NOT_LEADER && net_addr_is(batch.packet[i].from, packet.to) && move_on(&p->coordinators, a->at);
+                answered = true;
+                if (rc != -EAGAIN && rc != COORD_NOT_LEADER)
                     return rc < 0 ? rc : -EPROTO;
             }
+        if (!answered)
+            coord_list_next(&p->coordinators);
     }
     return rc;
 }
 
 /* Asks until the addresses of all lock servers have come. The lease counts from the first answer: each answer renews nothing. */
-int join(struct udp *u, const struct join_params *p, struct rack_welcome *out, uint64_t *stamp)
+int join(struct udp *u, struct join_params *p, struct rack_welcome *out, uint64_t *stamp)
 {
     struct coord_packet ask = join_packet(p);
     if (!p->nonce)
@@ -86,34 +101,64 @@ int join(struct udp *u, const struct join_params *p, struct rack_welcome *out, u
     return rc;
 }
 
-int exchange(struct net_addr to, struct net_addr self, const struct coord_packet *ask, uint32_t len, enum coord_type type,
-             uint64_t deadline, void *answer, uint32_t answer_len)
+/* Takes the answer from a batch. 0; -ETIMEDOUT: it is not there; COORD_NOT_LEADER: *leader is asked next; or a refusal. */
+static int find_answer(const struct udp_batch *batch, const struct coord_packet *ask, enum coord_type type, uint64_t term,
+                       void *answer, uint32_t answer_len, struct net_addr *leader)
+{
+    int rc = -ETIMEDOUT;
+    for (unsigned i = 0; i < batch->count; i++) {
+        const struct coord_packet *a = coord_check(batch->packet[i].data, batch->packet[i].len, 0);
+        if (!a || a->head.nonce != ask->head.nonce || memcmp(a->space, ask->space, sizeof a->space) != 0)
+            continue;
+        if (a->head.type == COORD_REFUSED && (a->code == COORD_FOREIGN || a->code == -ENOENT))
+            return a->code;
+        if (a->head.type == COORD_REFUSED && a->code == COORD_NOT_LEADER) {
+            rc = COORD_NOT_LEADER;
+            *leader = a->at;
+        }
+        if (a->head.type != type || batch->packet[i].len != answer_len || a->term < term)
+            continue;
+        memcpy(answer, a, answer_len);
+        return 0;
+    }
+    return rc;
+}
+
+int ask_leader(struct coord_list *l, uint64_t term, struct net_addr self, const struct coord_packet *ask, uint32_t len,
+               enum coord_type type, uint64_t deadline, void *answer, uint32_t answer_len)
 {
     static _Thread_local struct udp_batch batch;
+    uint64_t pause_max = l->count > 1 ? SEVERAL_NS : NS_PER_S;
     struct udp u;
     int rc = udp_open(&u, net_addr_at_port(self, 0));
     if (rc)
         return rc;
     rc = -ETIMEDOUT;
-    for (uint64_t pause = AGAIN_NS; rc == -ETIMEDOUT && world_now(&world_real) < deadline; pause = min_u64(2 * pause, NS_PER_S)) {
-        const struct udp_out packet = {.to = to, .len = len, .data = ask};
+    for (uint64_t pause = AGAIN_NS; rc == -ETIMEDOUT && world_now(&world_real) < deadline; pause = min_u64(2 * pause, pause_max)) {
+        const struct udp_out packet = {.to = coord_list_at(l), .len = len, .data = ask};
         uint64_t again = min_u64(world_now(&world_real) + pause, deadline);
+        bool told = false;
         udp_send(&u, &packet, 1);
-        while (rc == -ETIMEDOUT && udp_wait(&u, &batch, 0, again))
-            for (unsigned i = 0; i < batch.count && rc; i++) {
-                const struct coord_packet *a = coord_check(batch.packet[i].data, batch.packet[i].len, 0);
-                if (!a || a->head.nonce != ask->head.nonce || memcmp(a->space, ask->space, sizeof a->space) != 0)
-                    continue;
-                if (a->head.type == COORD_REFUSED && (a->code == COORD_FOREIGN || a->code == -ENOENT)) {
-                    udp_close(&u);
-                    return a->code;
-                }
-                if (a->head.type != type || batch.packet[i].len != answer_len)
-                    continue;
-                memcpy(answer, a, answer_len);
-                rc = 0;
-            }
+        while (rc == -ETIMEDOUT && udp_wait(&u, &batch, 0, again)) {
+            struct net_addr leader;
+            rc = find_answer(&batch, ask, type, term, answer, answer_len, &leader);
+            if (rc != COORD_NOT_LEADER)
+                continue;
+            rc = -ETIMEDOUT; /* until the leader answers */
+            told = true;
+            if (move_on(l, leader))
+                break;
+        }
+        if (!told && rc == -ETIMEDOUT)
+            coord_list_next(l);
     }
     udp_close(&u);
     return rc;
+}
+
+int exchange(struct net_addr to, struct net_addr self, const struct coord_packet *ask, uint32_t len, enum coord_type type,
+             uint64_t deadline, void *answer, uint32_t answer_len)
+{
+    struct coord_list one = coord_list_one(to);
+    return ask_leader(&one, 0, self, ask, len, type, deadline, answer, answer_len);
 }

@@ -3,10 +3,11 @@
 #ifndef PAWL_CLUSTER_JOIN_H
 #define PAWL_CLUSTER_JOIN_H
 
+#include "cluster/addresses.h"
 #include "cluster/coordinator.h"
 
 struct join_params {
-    struct net_addr coordinator;
+    struct coord_list coordinators; /* `now`: the one that is asked first, and then the one that answered */
     enum coord_role role;
     const char *space;
     struct rack_identity identity; /* of the space that the caller joined before; id 0: it joins for the first time */
@@ -19,9 +20,9 @@ struct join_params {
 /* Takes one WELCOME into what is known, if it is of the same space and makes sense. */
 bool join_take(struct rack_welcome *known, const struct coord_welcome *w);
 
-/* 0 and the welcome, and the clock (host_now) of the first JOIN that it answers. -ETIMEDOUT: no answer; -EAGAIN: not yet; or the
- * coordinator's refusal. */
-int join(struct udp *u, const struct join_params *p, struct rack_welcome *out, uint64_t *stamp);
+/* 0 and the welcome, and the clock (host_now) of the first JOIN that it answers. -ETIMEDOUT: no answer; -EAGAIN: not yet;
+ * COORD_NOT_LEADER: coordinators answer, and none leads; or the coordinator's refusal. */
+int join(struct udp *u, struct join_params *p, struct rack_welcome *out, uint64_t *stamp);
 
 /* The packet, for callers that do something else meanwhile. */
 struct coord_packet join_packet(const struct join_params *p);
@@ -31,5 +32,9 @@ struct coord_packet join_packet(const struct join_params *p);
  * coordinator says that it has another space. */
 int exchange(struct net_addr to, struct net_addr self, const struct coord_packet *ask, uint32_t len, enum coord_type type,
              uint64_t deadline, void *answer, uint32_t answer_len);
+
+/* The same for the coordinator that leads. Answers of one with a lower term than this are dropped. */
+int ask_leader(struct coord_list *coordinators, uint64_t term, struct net_addr self, const struct coord_packet *ask, uint32_t len,
+               enum coord_type type, uint64_t deadline, void *answer, uint32_t answer_len);
 
 #endif

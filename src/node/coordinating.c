@@ -165,7 +165,7 @@ static int start_server(struct coordinating *c, struct station *s, unsigned n, c
 {
     struct station_params p = *like;
     p.member.at = own_address(c->udp.at, n);
-    p.member.coordinator = c->udp.at;
+    p.member.coordinators = coord_list_one(c->udp.at);
     int rc = station_open(s, &p);
     if (!rc && pthread_create(thread, NULL, run_station, s)) {
         station_close(s);

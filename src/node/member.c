@@ -6,15 +6,17 @@
 
 #define TRY_NS NS_PER_S /* of joining, until the next look whether to stop */
 #define AGAIN_NS (100 * NS_PER_MS)
-#define BEAT_NS (100 * NS_PER_MS) /* between two heartbeats: the coordinator may have started anew */
-#define JOINING_SHARE 4           /* of a lease */
+#define BEAT_NS (100 * NS_PER_MS)     /* between two heartbeats: the coordinator may have started anew */
+#define SILENT_NS (350 * NS_PER_MS)   /* no answer to three heartbeats: another coordinator may lead */
+#define ANSWERED_NS (150 * NS_PER_MS) /* the latest heartbeat was answered, or the one before */
+#define JOINING_SHARE 4               /* of a lease */
 
 /* ---- joining ---- */
 
 static int explain_join(int rc, const struct member_params *p)
 {
-    char coordinator[NET_ADDR_TEXT];
-    net_addr_print(p->coordinator, coordinator);
+    char coordinator[COORD_LIST_TEXT];
+    coord_list_print(&p->coordinators, coordinator);
     switch (rc) {
     case -ETIMEDOUT:
         return explain(rc, "no coordinator answers at %s (start one with 'pawl serve')", coordinator);
@@ -22,6 +24,8 @@ static int explain_join(int rc, const struct member_params *p)
         return explain(rc,
                        "the coordinator at %s waits: for lock servers, for a lease to end, or for hosts to leave another switch",
                        coordinator);
+    case COORD_NOT_LEADER:
+        return explain(-EAGAIN, "the coordinators at %s stand by, and none leads", coordinator);
     case -ENOSPC:
         return explain(rc, "the space '%s' has all its lock servers (see pawl serve --servers and --own)", p->space);
     case -EBUSY:
@@ -47,11 +51,13 @@ static void take_welcome(struct member *m)
     m->design = d ? d->packet : NULL;
     m->rules = m->welcome.said.rules;
     m->join.identity = m->welcome.said.config.identity;
+    m->term = m->welcome.said.packet.term > m->term ? m->welcome.said.packet.term : m->term;
 }
 
 int member_open(struct member *m, const struct member_params *p)
 {
     uint64_t stamp, now;
+    bool later;
     memset(m, 0, sizeof *m);
     int rc = udp_open(&m->udp, p->at);
     if (rc) {
@@ -59,7 +65,7 @@ int member_open(struct member *m, const struct member_params *p)
         net_addr_print(p->at, at);
         return explain(rc, "cannot listen at %s: %s", at, pawl_strerror(rc));
     }
-    m->join = (struct join_params){.coordinator = p->coordinator,
+    m->join = (struct join_params){.coordinators = p->coordinators,
                                    .role = p->is_switch ? COORD_SWITCH : COORD_SERVER,
                                    .space = p->space,
                                    .at = net_addr_known(p->known_as) ? p->known_as : m->udp.at,
@@ -71,7 +77,8 @@ int member_open(struct member *m, const struct member_params *p)
             m->join.deadline = min_u64(m->join.deadline, p->deadline);
         rc = join(&m->udp, &m->join, &m->welcome, &stamp);
         now = world_now(&world_real);
-    } while (!*p->stop && ((rc == -EAGAIN && p->patient) || ((rc == -EAGAIN || rc == -ETIMEDOUT) && now < p->deadline)));
+        later = rc == -EAGAIN || rc == COORD_NOT_LEADER;
+    } while (!*p->stop && ((later && p->patient) || ((later || rc == -ETIMEDOUT) && now < p->deadline)));
     if (rc) {
         udp_close(&m->udp);
         return explain_join(rc, p);
@@ -96,7 +103,7 @@ void member_ask_again(struct member *m)
 
 static void tell(struct member *m, const void *packet, uint32_t len)
 {
-    const struct udp_out out = {.to = m->join.coordinator, .len = len, .data = packet};
+    const struct udp_out out = {.to = coord_list_at(&m->join.coordinators), .len = len, .data = packet};
     udp_send(&m->udp, &out, 1);
 }
 
@@ -122,6 +129,10 @@ void member_beat_if_due(struct member *m, uint64_t now)
     if (now < m->beat_ns)
         return;
     m->beat_ns = now + BEAT_NS;
+    if (now - m->heard_ns > SILENT_NS) { /* of the next one, too, it waits so long for an answer */
+        coord_list_next(&m->join.coordinators);
+        m->heard_ns = now;
+    }
     member_beat(m, 0, 0);
 }
 
@@ -206,6 +217,21 @@ static enum member_news on_beat_ack(struct member *m, const struct coord_beat *b
     return MEMBER_RULES;
 }
 
+static bool is_answer(const struct coord_packet *p)
+{
+    return p->head.type == COORD_WELCOME || p->head.type == COORD_BEAT_ACK || p->head.type == COORD_REFUSED;
+}
+
+/* A coordinator that stands by says where the leader is. While a leader answers, that is an old packet. */
+static void follow(struct member *m, struct net_addr leader, uint64_t now)
+{
+    if (now - m->heard_ns < ANSWERED_NS || !net_addr_known(leader))
+        return;
+    coord_list_follow(&m->join.coordinators, leader);
+    m->heard_ns = now;
+    m->beat_ns = 0;
+}
+
 enum member_news member_packet(struct member *m, const void *data, uint32_t len, uint64_t now)
 {
     const struct coord_packet *p = coord_check(data, len, 0);
@@ -213,6 +239,15 @@ enum member_news member_packet(struct member *m, const void *data, uint32_t len,
         m->foreign++;
         return MEMBER_NOTHING;
     }
+    if (p && p->head.type == COORD_REFUSED && p->code == COORD_NOT_LEADER) {
+        follow(m, p->at, now);
+        return MEMBER_NOTHING;
+    }
+    if (p && is_answer(p) && !coord_is_current(&m->term, p)) {
+        m->foreign++; /* of a deposed leader: I22 */
+        return MEMBER_NOTHING;
+    }
+    m->heard_ns = p && is_answer(p) ? now : m->heard_ns;
     if (p && p->head.type == COORD_WELCOME)
         return on_welcome(m, data, now);
     if (!p || p->head.nonce != m->join.nonce)

@@ -10,7 +10,8 @@
 #include <signal.h>
 
 struct member_params {
-    struct net_addr at, coordinator;
+    struct net_addr at;
+    struct coord_list coordinators;
     struct net_addr known_as; /* where hosts send to, if something lies between; none: `at` */
     const char *space;
     bool is_switch;
@@ -29,6 +30,8 @@ struct member {
     uint64_t nonce_next;       /* of the JOIN by which it joins anew; 0: it does not */
     uint64_t joining_until_ns; /* until then it decides nothing */
     uint64_t beat_ns;          /* when the next heartbeat is due */
+    uint64_t term;             /* of the latest coordinator that was heard */
+    uint64_t heard_ns;         /* and when */
     uint64_t foreign;          /* packets of a coordinator that does not know the space which this member joined */
     bool superseded;           /* refused: it decides nothing until it has joined anew */
     uint16_t look_for;         /* the coordinator asks whether locks name this machine; 0: it does not ask */

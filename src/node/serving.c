@@ -20,7 +20,7 @@ int pawl_serve(const char *where, const char *at, pawl_apply apply, void *ctx, v
     int rc = net_where_parse(where + sizeof scheme - 1, &w);
     if (rc)
         return rc;
-    p.member.coordinator = w.coordinator;
+    p.member.coordinators = w.coordinators;
     p.member.space = w.space;
     rc = station_open(&s, &p);
     if (rc)

@@ -168,7 +168,7 @@ static bool address_of(const struct station *s, const struct packet_head *h, str
         return net_addr_known(*out);
     }
     if (to.machine == MACHINE_STEWARD) {
-        *out = s->member.join.coordinator;
+        *out = coord_list_at(&s->member.join.coordinators);
         return true;
     }
     for (unsigned i = 0; i < c->servers; i++)

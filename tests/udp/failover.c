@@ -50,7 +50,8 @@ static void station_main(void *arg)
     const unsigned which = *(const unsigned *)arg;
     static struct station s;
     const struct station_params p = {.member.at = net_v4(RACK_LOCALHOST, ports[which]),
-                                     .member.coordinator = net_v4(RACK_LOCALHOST, (uint16_t)rack_board->coordinator_port),
+                                     .member.coordinators =
+                                         coord_list_one(net_v4(RACK_LOCALHOST, (uint16_t)rack_board->coordinator_port)),
                                      .member.space = rack_space,
                                      .member.is_switch = which < SERVER,
                                      .fresh = !station[which].started,

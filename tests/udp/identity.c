@@ -70,7 +70,7 @@ static void serve_locks(void *arg)
 {
     static struct station s;
     const struct station_params p = {.member.at = net_v4(RACK_LOCALHOST, 0),
-                                     .member.coordinator = net_v4(RACK_LOCALHOST, (uint16_t)board->port),
+                                     .member.coordinators = coord_list_one(net_v4(RACK_LOCALHOST, (uint16_t)board->port)),
                                      .member.space = rack_space,
                                      .member.deadline = pawl_in(LIMIT_NS),
                                      .member.stop = &rack_stop,

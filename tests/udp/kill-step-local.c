@@ -134,7 +134,8 @@ int main(void)
         .space = w.said.packet.head.space, .machines = 4, .sessions = 2, .requests = REQUESTS, .locks = 100, .retry_ns = NS_PER_MS};
     w.said.config.options = design_find(w.said.design)->packet->options;
     snprintf(path, sizeof path, "/dev/shm/pawl-test.%d", (int)getpid());
-    CHECK_EQ(host_create(path, &w, net_v4(1, 0), net_v4(1, 0), host_now() + 3600 * NS_PER_S), 0);
+    const struct coord_list coordinators = coord_list_one(net_v4(1, 0));
+    CHECK_EQ(host_create(path, &w, &coordinators, net_v4(1, 0), host_now() + 3600 * NS_PER_S), 0);
     CHECK_EQ(host_open(path, &host), 0);
     decider = calloc(1, fisslock_switch_bytes(&w.said.config));
     steps = shared_memory(sizeof *steps);

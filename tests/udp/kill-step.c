@@ -117,7 +117,8 @@ int main(void)
                                          .lease_ns = NS_PER_S,
                                          .retry_ns = NS_PER_MS};
     snprintf(path, sizeof path, "/dev/shm/pawl-test.%d", (int)getpid());
-    CHECK_EQ(host_create(path, &w, net_v4(1, 0), net_v4(1, 0), host_now() + 3600 * NS_PER_S), 0);
+    const struct coord_list coordinators = coord_list_one(net_v4(1, 0));
+    CHECK_EQ(host_create(path, &w, &coordinators, net_v4(1, 0), host_now() + 3600 * NS_PER_S), 0);
     CHECK_EQ(host_open(path, &host), 0);
     bytes = round_up(d->packet->host_bytes(&w.said.config), UNDO_LINE);
     before = malloc(bytes);

@@ -125,7 +125,7 @@ static inline void rack_start_station(const struct rack_test *t, struct net_addr
     pthread_t thread;
     CHECK(s != NULL);
     struct station_params p = {.member.at = net_v4(RACK_LOCALHOST, 0),
-                               .member.coordinator = coordinator,
+                               .member.coordinators = coord_list_one(coordinator),
                                .member.space = rack_space,
                                .member.is_switch = is_switch,
                                .switch_locks = t->room,

@@ -42,7 +42,7 @@ static void switch_main(void *arg)
     at.port++;
     const struct station_params p = {.member.at = at,
                                      .member.known_as = front,
-                                     .member.coordinator = coordinator_at(),
+                                     .member.coordinators = coord_list_one(coordinator_at()),
                                      .member.space = rack_space,
                                      .member.is_switch = true,
                                      .member.rack = rack + 1,

@@ -25,7 +25,7 @@ static void switch_main(void *arg)
     struct station s;
     const struct net_addr coordinator = net_v4(RACK_LOCALHOST, (uint16_t)rack_board->coordinator_port);
     const struct station_params p = {.member.at = net_v4(RACK_LOCALHOST, (uint16_t)(coordinator.port + 1)),
-                                     .member.coordinator = coordinator,
+                                     .member.coordinators = coord_list_one(coordinator),
                                      .member.space = rack_space,
                                      .member.is_switch = true,
                                      .member.deadline = pawl_in(LIMIT_NS),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Leaders and the log in etcd, over a simulated one whose requests are lost, late, or executed without an answer: every append is in
- * the log once, in order, or the term is over; a deposed leader changes nothing; damage is named by its key. */
+/* Leaders and the log in etcd, over a simulated one whose requests are lost, late, or executed without an answer: every append is
+ * in the log once, in order, or the term is over; a deposed leader changes nothing; damage is named by its key. */
 #include "cluster/state.h"
 #include "lib/explain.h"
 #include "tests/check.h"

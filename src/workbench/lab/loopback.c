@@ -41,7 +41,7 @@ static bool start_station(const struct loopback *l, const struct loopback_params
     struct station *s = calloc(1, sizeof *s);
     pthread_t thread;
     const struct station_params sp = {.member.at = localhost(),
-                                      .member.coordinator = coordinator,
+                                      .member.coordinators = coord_list_one(coordinator),
                                       .member.space = l->space,
                                       .member.is_switch = is_switch,
                                       .fresh = true,
