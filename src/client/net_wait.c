@@ -180,13 +180,11 @@ static void on_coordinator(struct net *n, struct udp *through, const void *data,
 {
     struct host_header *h = n->host.header;
     const struct coord_packet *p = coord_check(data, len, 0);
-    if (p && !coord_knows(&h->config.identity, p))
+    if (p && coord_stands_by(&h->config.identity, p))
+        follow(h, p->at);
+    else if (p && !coord_knows(&h->config.identity, p))
         __atomic_add_fetch(&h->foreign, 1, __ATOMIC_RELAXED); /* not the space that this host joined */
     else if (p && p->head.to.machine == h->machine && p->head.epoch == h->life) {
-        if (p->head.type == COORD_REFUSED && p->code == COORD_NOT_LEADER) {
-            follow(h, p->at);
-            return;
-        }
         if (is_answer(p) && !coord_is_current(&h->term, p)) {
             __atomic_add_fetch(&h->foreign, 1, __ATOMIC_RELAXED); /* of a deposed leader: I22 */
             return;

@@ -49,14 +49,20 @@ static bool is_question(enum coord_type type)
            type == COORD_KEY_OF;
 }
 
-uint32_t coord_stand_by(const void *data, uint32_t len, const struct rack_identity *identity, const char *space,
-                        struct net_addr leader, void *answer)
+bool coord_stands_by(const struct rack_identity *member, const struct coord_packet *p)
 {
+    return p->head.type == COORD_REFUSED && p->code == COORD_NOT_LEADER && rack_same_space(member, &p->identity);
+}
+
+uint32_t coord_stand_by(const void *data, uint32_t len, const uint64_t id[2], const char *space, struct net_addr leader,
+                        void *answer)
+{
+    const struct rack_identity identity = {.id = {id[0], id[1]}};
     const struct coord_packet *p = coord_check(data, len, 0);
     struct coord_packet *a = answer;
     if (!p || !is_question((enum coord_type)p->head.type) || strncmp(p->space, space, sizeof p->space) != 0)
         return 0;
-    coord_make(a, COORD_REFUSED, space, rack_id_known(identity) ? identity : NULL, p->head.nonce);
+    coord_make(a, COORD_REFUSED, space, rack_id_known(&identity) ? &identity : NULL, p->head.nonce);
     a->head.to = p->head.from;
     a->head.epoch = p->head.epoch;
     a->code = COORD_NOT_LEADER;

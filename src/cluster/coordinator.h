@@ -299,7 +299,10 @@ bool coord_knows(const struct rack_identity *member, const struct coord_packet *
 bool coord_is_current(uint64_t *term, const struct coord_packet *p);
 
 /* The answer of a coordinator that stands by, if the packet is a question. */
-uint32_t coord_stand_by(const void *data, uint32_t len, const struct rack_identity *identity, const char *space,
-                        struct net_addr leader, void *answer);
+uint32_t coord_stand_by(const void *data, uint32_t len, const uint64_t id[2], const char *space, struct net_addr leader,
+                        void *answer);
+
+/* Whether a coordinator of this space says that it stands by. It does not know the version of the configuration. */
+bool coord_stands_by(const struct rack_identity *member, const struct coord_packet *p);
 
 #endif

@@ -121,8 +121,8 @@ static void extend(struct leader *l, uint64_t from)
 
 bool leader_leads(const struct leader *l)
 {
-    if (MISTAKE(l->mistakes, COORD_MISTAKE_DEPOSED))
-        return l->term;
+    if (l->term && MISTAKE(l->mistakes, COORD_MISTAKE_DEPOSED))
+        return true;
     return l->term && now_of(l) < l->until_ns;
 }
 
@@ -200,6 +200,8 @@ int leader_commit(struct leader *l, const struct etcd_transaction *changes)
     t.change[t.changes++] = (struct etcd_change){.key = beat, .value = &first, .len = sizeof first};
     while (leader_leads(l)) {
         uint64_t before = now_of(l);
+        if (MISTAKE(l->mistakes, COORD_MISTAKE_DEPOSED))
+            l->until_ns = before + l->lease_ns;
         int rc = ops_of(l)->commit(l->etcd, &t, attempt_until(l, l->until_ns), &revision);
         if (rc == -ESTALE && unknown) {
             rc = find_out(l);
@@ -209,9 +211,13 @@ int leader_commit(struct leader *l, const struct etcd_transaction *changes)
             extend(l, before);
             return 0;
         }
+        if (rc == -ESTALE && MISTAKE(l->mistakes, COORD_MISTAKE_DEPOSED))
+            return 0;
         if (rc == -ESTALE)
             return end_term(l, "another one took over");
         if (rc == -ENOSPC && !unknown)
+            return rc;
+        if (MISTAKE(l->mistakes, COORD_MISTAKE_GUESS))
             return rc;
         unknown = true;
         ops_of(l)->pause(l->etcd, l->lease_ns / PAUSE_SHARE);

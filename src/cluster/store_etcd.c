@@ -417,6 +417,15 @@ int store_etcd_open(struct store_etcd *s, enum store_how how, struct store_ident
     return rc;
 }
 
+int store_etcd_look(struct store_etcd *s, uint64_t deadline)
+{
+    struct reader r = {.s = s};
+    int rc = leader_look(&s->leader, deadline, take_head, &r);
+    if (!rc && r.found && r.head.magic == MAGIC)
+        s->identity = r.head.identity;
+    return rc;
+}
+
 int store_etcd_peek(struct store_etcd *s, struct store_identity *identity, store_take take, void *ctx)
 {
     uint64_t before = s->leader.seen.head_revision;

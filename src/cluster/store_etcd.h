@@ -39,7 +39,10 @@ struct store_etcd {
 int store_etcd_open(struct store_etcd *s, enum store_how how, struct store_identity *identity, store_take take,
                     int (*each)(void *ctx, store_take take, void *to), void *ctx);
 
-/* The same for one that stands by: hands out the records as they are now, and changes nothing. -EAGAIN: the leader changed the log
+/* Reads which coordinator leads (leader_look), and of which space the log is: s->identity. */
+int store_etcd_look(struct store_etcd *s, uint64_t deadline);
+
+/* For one that stands by: hands out the records as they are now, and changes nothing. -EAGAIN: the leader changed the log
  * meanwhile. */
 int store_etcd_peek(struct store_etcd *s, struct store_identity *identity, store_take take, void *ctx);
 

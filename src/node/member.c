@@ -235,12 +235,12 @@ static void follow(struct member *m, struct net_addr leader, uint64_t now)
 enum member_news member_packet(struct member *m, const void *data, uint32_t len, uint64_t now)
 {
     const struct coord_packet *p = coord_check(data, len, 0);
-    if (p && !coord_knows(&m->welcome.said.config.identity, p)) {
-        m->foreign++;
+    if (p && coord_stands_by(&m->welcome.said.config.identity, p)) {
+        follow(m, p->at, now);
         return MEMBER_NOTHING;
     }
-    if (p && p->head.type == COORD_REFUSED && p->code == COORD_NOT_LEADER) {
-        follow(m, p->at, now);
+    if (p && !coord_knows(&m->welcome.said.config.identity, p)) {
+        m->foreign++;
         return MEMBER_NOTHING;
     }
     if (p && is_answer(p) && !coord_is_current(&m->term, p)) {

@@ -18,6 +18,7 @@ static const char *const names[FAULT_KINDS] = {
     [FAULT_CRASH_COORDINATOR] = "crash-coordinator",
     [FAULT_DISK] = "disk",
     [FAULT_OPERATOR] = "operator",
+    [FAULT_ETCD] = "etcd",
 };
 
 const char *fault_name(enum fault kind)

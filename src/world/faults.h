@@ -21,6 +21,7 @@ enum fault {
     FAULT_CRASH_COORDINATOR = FAULT_DRAWN, /* the coordinator's host restarts, at any event */
     FAULT_DISK,                            /* the coordinator's disk is slow, is full, flips bits, and tears what was not synced */
     FAULT_OPERATOR,                        /* restarts with another lease, another state, another clock; lock servers elsewhere */
+    FAULT_ETCD, /* the state is in etcd, for several coordinators; requests and answers are lost or late, leaders are stopped */
     FAULT_KINDS
 };
 

@@ -207,6 +207,8 @@ static enum sim_etcd_fate fate_of(struct sim_etcd_client *c)
     struct sim_etcd *s = c->server;
     if (!c->host)
         return c->fate < c->fate_count ? c->fates[c->fate++] : SIM_ETCD_ANSWERED;
+    if (sim_now(s->sim) >= s->calm_ns)
+        return SIM_ETCD_ANSWERED;
     if (c->cut_until_ns > sim_now(s->sim))
         return SIM_ETCD_LOST;
     if (!s->lossy || !rng_chance(&s->random, 1, s->lossy))

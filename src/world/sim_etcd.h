@@ -32,6 +32,7 @@ struct sim_etcd {
     uint64_t travel_ns;                         /* of a request or an answer, at most */
     uint64_t late_ns;                           /* of a request that is late, at most */
     unsigned lossy;                             /* one request in so many is lost, or its answer, or is late; 0: none is */
+    uint64_t calm_ns;                           /* virtual: from then on none is lost, late or cut off */
     bool full;                                  /* refuses all transactions for want of room */
     uint64_t commits, repeated, late, refused;  /* counts: late: executed when the client had given up; refused: by a comparison */
 };

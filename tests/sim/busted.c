@@ -97,6 +97,9 @@ static const struct {
     {"busted-coordinator-lease", {"I1:", "I2:"}},
     {"busted-coordinator-places", {"I1:", "I2:", "I9:"}},
     {"busted-coordinator-torn", {"I1:", "I2:"}},
+    {"busted-leader-deposed", {"I1:", "I2:", "I9:"}},
+    {"busted-leader-hasty", {"I1:", "I2:"}},
+    {"busted-leader-guess", {"I1:", "I2:", "I18:"}},
 };
 
 /* Too rare for campaigns, which met each of them once in millions of seeds. sim/exhaust finds them. */

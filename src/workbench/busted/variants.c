@@ -28,6 +28,9 @@ extern const struct design design_alock, design_citron, design_fisslock, design_
 /* A coordinator that restarts with other settings while some hosts do not hear of it. */
 #define RESTARTED (FAULT_BIT(FAULT_PARTITION) | FAULT_BIT(FAULT_CRASH_COORDINATOR) | FAULT_BIT(FAULT_OPERATOR))
 
+/* Several coordinators on etcd. */
+#define FAULTS_LEADER (FAULT_BIT(FAULT_CRASH_COORDINATOR) | FAULT_BIT(FAULT_ETCD))
+
 #define FIXED (UINT64_C(1) << 63) /* campaigns draw no policies */
 
 /* Rows of a design: the name after its own, the mistake without its prefix. */
@@ -42,6 +45,8 @@ extern const struct design design_alock, design_citron, design_fisslock, design_
 #define FISSLOCK(name, mistake, options, says) FISSLOCK_ROW(name, FISSLOCK_MISTAKE_##mistake, options, says)
 #define COORDINATOR(name, mistake, says)                                                                                           \
     "busted-coordinator-" name, &design_srvlock, COORD_MISTAKE_##mistake, FAULTS_ALL | FAULTS_COORDINATOR, 0, says
+#define LEADER(name, mistake, says)                                                                                                \
+    "busted-leader-" name, &design_srvlock, COORD_MISTAKE_##mistake, FAULTS_ALL | FAULTS_LEADER, 0, says
 #define FISSION(name, mistake, says) FISSLOCK_ROW(name, FISSION_MISTAKE_##mistake, 0, says)
 
 static const struct variant {
@@ -119,6 +124,9 @@ static const struct variant {
      "the lease that was given before is not known after a restart"},
     {COORDINATOR("places", PLACES, "a lock server's place is not known after a restart, and a superseded server goes on")},
     {COORDINATOR("torn", TORN, "damage of the log is taken for an append that was not completed")},
+    {LEADER("deposed", DEPOSED, "a deposed leader answers, and members take packets of any term")},
+    {LEADER("hasty", HASTY, "answers are sent before etcd has committed what they tell")},
+    {LEADER("guess", GUESS, "a transaction without an answer is taken for one that was not made")},
     {CITRON("no-abort", NO_ABORT, FAULTS_ALL, "a client that made itself known too late goes on")},
     {CITRON("no-wait", NO_WAIT, FAULTS_ALL, "T_wait is not waited out")},
     {CITRON("no-fence", NO_FENCE, LATE, "a census does not shut out lost sessions")},

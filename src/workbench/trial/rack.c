@@ -659,7 +659,7 @@ int rack_init(struct rack *r, const struct rack_params *p)
     const struct packet_design *d = p->design->packet;
     if (!d || !p->clients || p->clients > RACK_CLIENTS_MAX || !p->hosts || !p->tasks || p->tasks > ACTORS_MAX ||
         p->servers > RACK_SERVERS_MAX || (d->server_packet && !d->spills && !p->servers) ||
-        (d->on_hosts && p->servers > p->hosts) || p->hosts + p->servers + 3 > SIM_HOSTS_MAX ||
+        (d->on_hosts && p->servers > p->hosts) || p->hosts + p->servers + 5 > SIM_HOSTS_MAX ||
         ((p->faults & FAULTS_COORDINATOR) && !rack_coordinates(p->design)))
         return -EINVAL;
     memset(r, 0, sizeof *r);

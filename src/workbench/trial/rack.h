@@ -13,6 +13,7 @@
 #ifndef PAWL_WORKBENCH_TRIAL_RACK_H
 #define PAWL_WORKBENCH_TRIAL_RACK_H
 
+#include "cluster/addresses.h"
 #include "cluster/service.h"
 #include "designs/core/design.h"
 #include "designs/packet/packet.h"
@@ -37,6 +38,9 @@ struct rack_member {
     uint64_t nonce;    /* of its JOIN */
     uint64_t tick_ns;  /* virtual: the next */
     uint64_t until_ns; /* a host's lease, by its own clock */
+    struct coord_list coordinators;
+    uint64_t term;     /* of the latest that was heard */
+    unsigned asked;    /* so many times since then */
     uint16_t look_for; /* the coordinator asks whether locks name this machine */
     struct net_addr switches[RACKS_MAX];
     struct coord_welcome welcome;
@@ -160,7 +164,8 @@ struct rack {
     struct rack_host *hosts;
     struct rack_box *servers;
     struct rack_box steward, backup;      /* process null: there is none */
-    struct rack_coordinator *coordinator; /* null: there is none */
+    struct rack_coordinator *coordinator; /* the first of them; null: there is none */
+    struct rack_etcd *etcd;               /* that they share; null: there is one, with a disk */
     struct rack_member switch_member;
     struct rack_box spare; /* a lock server that an operator starts beside the others; process null: none */
     unsigned server_count;
@@ -223,8 +228,8 @@ bool rack_coordinates(const struct design *d);
 int rack_coordinator_new(struct rack *r); /* before the hosts; sets the configuration */
 void rack_coordinator_free(struct rack *r);
 void rack_coordinator_begin(struct rack *r); /* after all others: faults may strike */
-struct sim_addr rack_coordinator_at(const struct rack *r);
-uint32_t rack_coordinator_version(const struct rack *r); /* of the configuration; 0: it is not running */
+struct coord_list rack_coordinators(const struct rack *r);
+uint32_t rack_coordinator_version(const struct rack *r); /* of the configuration; 0: none leads */
 void rack_coordinator_crashed(struct rack *r, const struct sim_process *process);
 void rack_coordinator_restarted(struct rack *r, const struct sim_process *process);
 

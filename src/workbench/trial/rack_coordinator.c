@@ -5,16 +5,20 @@
  */
 #include "cluster/mistakes.h"
 #include "lib/explain.h"
+#include "lib/hash.h"
 #include "workbench/trial/rack.h"
 #include "world/sim_disk.h"
+#include "world/sim_etcd.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #define PORT 7
 #define SALT UINT64_C(0x636f6f7264)
+#define SALT_ETCD UINT64_C(0x65746364)
 #define INBOX 256u           /* packets that wait: a socket's buffer */
 #define BATCH 8u             /* packets that are answered together */
+#define STRIKES_MAX 12       /* on leaders, likewise */
 #define CRASHES_MAX 12       /* in the time in which faults strike, on average */
 #define SYNC_CRASH_ONE_IN 24 /* syncs */
 #define FLIP_BYTES 700u      /* at the end of the log: bits are flipped there, where something is */
@@ -22,8 +26,22 @@
 static const char PATH_OURS[] = "state";
 static const char PATH_OTHER[] = "elsewhere";
 
+#define COORDINATORS_MAX 3u
+
+/* The etcd of several coordinators. */
+struct rack_etcd {
+    struct sim_etcd server;
+    unsigned coordinators;
+    uint64_t lease_ns; /* of leaders */
+    bool begun;        /* the space exists */
+};
+
 struct rack_coordinator {
     struct rack *rack;
+    unsigned number;
+    struct sim_etcd_client client; /* if there is etcd, and: */
+    struct store_etcd store;
+    bool up; /* it stands by, or leads */
     struct sim_host *host;
     struct sim_process *process;
     struct sim_disk disk;
@@ -60,14 +78,30 @@ bool rack_coordinates(const struct design *d)
            (d->substrates & DESIGN_ON_UDP || d->kind == DESIGN_BUSTED);
 }
 
-struct sim_addr rack_coordinator_at(const struct rack *r)
+static unsigned count_of(const struct rack *r)
 {
-    return (struct sim_addr){.host = r->coordinator->host->id, .port = PORT};
+    return r->etcd ? r->etcd->coordinators : 1;
+}
+
+static struct sim_addr address_of(const struct rack_coordinator *k)
+{
+    return (struct sim_addr){.host = k->host->id, .port = PORT};
+}
+
+struct coord_list rack_coordinators(const struct rack *r)
+{
+    struct coord_list l = {.count = count_of(r)};
+    for (unsigned i = 0; i < l.count; i++)
+        l.at[i] = rack_net_addr(address_of(&r->coordinator[i]));
+    return l;
 }
 
 uint32_t rack_coordinator_version(const struct rack *r)
 {
-    return r->coordinator->open ? r->coordinator->service.coordinator.config.identity.version : 0;
+    for (unsigned i = 0; i < count_of(r); i++)
+        if (r->coordinator[i].open)
+            return r->coordinator[i].service.coordinator.config.identity.version;
+    return 0;
 }
 
 static bool strikes(const struct rack_coordinator *k, enum fault kind)
@@ -98,7 +132,7 @@ static struct coord_params params_of(struct rack_coordinator *k)
         .requests = c->requests,
         .servers = c->servers,
         .life = k->wall,
-        .fresh = !k->begun,
+        .fresh = k->rack->etcd ? !k->rack->etcd->begun : !k->begun,
         .keys = PAWL_KEYS_NAMED,
         .mistakes = c->mistakes,
     };
@@ -128,7 +162,7 @@ static void refused(struct rack_coordinator *k)
 
 static void send_all(struct rack_coordinator *k, unsigned answers)
 {
-    const struct sim_addr from = rack_coordinator_at(k->rack);
+    const struct sim_addr from = address_of(k);
     for (unsigned i = 0; i < answers; i++)
         sim_wire_send(k->rack->wire, from, rack_sim_addr(k->answers[i].to), k->answers[i].bytes, k->answers[i].len);
     struct net_addr to;
@@ -136,30 +170,100 @@ static void send_all(struct rack_coordinator *k, unsigned answers)
         sim_wire_send(k->rack->wire, from, rack_sim_addr(to), k->answers[0].bytes, len);
 }
 
-static void run(struct rack_coordinator *k)
+static void sleep_for(struct rack_coordinator *k, uint64_t ns)
 {
     struct sim *sim = &k->rack->sim;
-    for (;;) {
+    k->sleeper = sim_ticket_take(sim_current(sim));
+    sim_task_wait(sim_current(sim), sim_now(sim) + ns);
+    k->sleeper.task = NULL;
+}
+
+/* Until it leads no more. */
+static void run(struct rack_coordinator *k)
+{
+    while (service_leads(&k->service)) {
         unsigned answers = 0;
         for (unsigned n = 0; n < BATCH && k->count; n++, k->first = (k->first + 1) % INBOX, k->count--)
             answers += service_packet(&k->service, k->inbox[k->first].data, k->inbox[k->first].len, k->inbox[k->first].from,
                                       clock_of(k), &k->answers[answers]);
         send_all(k, service_commit(&k->service, k->answers, answers, clock_of(k)));
-        if (MISTAKE(k->rack->config.mistakes, COORD_MISTAKE_EARLY))
+        if (MISTAKE(k->rack->config.mistakes, COORD_MISTAKE_EARLY | COORD_MISTAKE_HASTY))
             service_commit(&k->service, k->answers, 0, clock_of(k));
         k->log_end = k->service.file.end;
         coordinator_tick(&k->service.coordinator, clock_of(k));
-        if (k->count)
-            continue;
-        k->sleeper = sim_ticket_take(sim_current(sim));
-        sim_task_wait(sim_current(sim), sim_now(sim) + k->lease_ns / 8);
-        k->sleeper.task = NULL;
+        if (!k->count)
+            sleep_for(k, (k->rack->etcd ? k->rack->etcd->lease_ns : k->lease_ns) / 8);
+    }
+}
+
+/* ---- with etcd ---- */
+
+/* Until it leads: says so to members that ask, and looks whether the leader is still there. */
+static void stand_by(struct rack_coordinator *k)
+{
+    struct leader *l = &k->store.leader;
+    for (;;) {
+        for (; k->count; k->first = (k->first + 1) % INBOX, k->count--) {
+            uint32_t len = coord_stand_by(k->inbox[k->first].data, k->inbox[k->first].len, k->store.identity.id, "sim",
+                                          l->seen.term.at, k->answers[0].bytes);
+            if (len)
+                sim_wire_send(k->rack->wire, address_of(k), rack_sim_addr(k->inbox[k->first].from), k->answers[0].bytes, len);
+        }
+        if (!store_etcd_look(&k->store, clock_of(k) + l->lease_ns) && leader_is_vacant(l) && !leader_take(l))
+            return;
+        sleep_for(k, l->lease_ns / 8);
+    }
+}
+
+/* One that cannot be reached, or is faster: it stands by again. All else is wrong with the state. */
+static bool is_passing(int rc)
+{
+    return rc == -ESTALE || rc == -ETIMEDOUT || rc == -EBUSY;
+}
+
+static void lead(struct rack_coordinator *k)
+{
+    const struct coord_params p = params_of(k);
+    const struct state_params where = {.etcd = &k->store,
+                                       .how = k->rack->etcd->begun ? STORE_CONTINUE : STORE_FRESH,
+                                       .id = {rng_next(&k->random), rng_next(&k->random)},
+                                       .life = k->wall};
+    int rc = service_open(&k->service, &p, &where, clock_of(k));
+    sim_note(&k->rack->sim, "LEADS", k->host->id, k->store.leader.number, (uint64_t)-rc);
+    if (rc && !is_passing(rc) && k->rack->params.on_refused)
+        k->rack->params.on_refused(k->rack->params.user, explained());
+    if (rc)
+        return;
+    k->open = k->rack->etcd->begun = true;
+    run(k);
+    k->open = false;
+    service_close(&k->service);
+}
+
+static void task_with_etcd(struct rack_coordinator *k)
+{
+    const struct leader_params p = {.etcd = &k->client.etcd,
+                                    .prefix = "pawl",
+                                    .space = "sim",
+                                    .place = "etcd://sim/pawl",
+                                    .lease_ns = k->rack->etcd->lease_ns,
+                                    .nonce = mix64(sim_now(&k->rack->sim) ^ mix64(k->number + UINT64_C(1))) | 1,
+                                    .at = rack_net_addr(address_of(k)),
+                                    .mistakes = k->rack->config.mistakes};
+    int rc = leader_open(&k->store.leader, &p);
+    assert(!rc);
+    k->up = true;
+    for (;;) {
+        stand_by(k);
+        lead(k);
     }
 }
 
 static void task(void *arg)
 {
     struct rack_coordinator *k = arg;
+    if (k->rack->etcd)
+        task_with_etcd(k);
     const struct coord_params p = params_of(k);
     const struct state_params where = {.disk = &k->disk.disk,
                                        .path = k->path,
@@ -194,7 +298,7 @@ static void start(void *arg, uint64_t tag)
 static void on_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
 {
     struct rack_coordinator *k = ctx;
-    if (!k->open || k->count == INBOX || len > PACKET_MAX)
+    if (!(k->open || k->up) || k->count == INBOX || len > PACKET_MAX)
         return;
     unsigned at = (k->first + k->count++) % INBOX;
     k->inbox[at].from = rack_net_addr(from);
@@ -222,7 +326,8 @@ static void cut_off(struct rack_coordinator *k)
         return;
     for (unsigned i = 0; i < r->params.hosts; i++)
         for (uint32_t host = r->hosts[i].host->id, other = 0; other < sim->host_count && (hosts >> i & 1); other++)
-            if (other == k->host->id || other > r->params.hosts) { /* the coordinator is the first, then come the hosts */
+            if (other < count_of(r) ||
+                other >= count_of(r) + r->params.hosts) { /* coordinators are the first, then come the hosts */
                 sim_partition(sim, host, other, min_u64(longest, r->params.safety_ns));
                 sim_partition(sim, other, host, min_u64(longest, r->params.safety_ns));
             }
@@ -238,6 +343,8 @@ static void meanwhile(struct rack_coordinator *k)
         count(k, FAULT_OPERATOR);
         if (rng_chance(r, 1, 2))
             k->lease_ns = (k->rack->params.lease_ns << rng_below(r, 4)) >> rng_below(r, 3); /* a quarter to eight times */
+        for (unsigned i = 0; i < count_of(k->rack); i++) /* all have the same settings, from their next start on */
+            k->rack->coordinator[i].lease_ns = k->lease_ns;
         k->wall = rng_chance(r, 1, 2) ? k->wall + 1 : (uint32_t)(1 + rng_below(r, 2 * WALL_BEGIN));
         if (rng_chance(r, 1, 3))
             k->path = PATH_OTHER;
@@ -245,7 +352,8 @@ static void meanwhile(struct rack_coordinator *k)
             cut_off(k);
     }
     struct sim_disk_entry *e = sim_disk_find(&k->disk, PATH_OURS);
-    if (!strikes(k, FAULT_DISK) || !e || k->path == PATH_OTHER || k->log_end < FLIP_BYTES || k->log_end > e->durable.size)
+    if (k->rack->etcd || !strikes(k, FAULT_DISK) || !e || k->path == PATH_OTHER || k->log_end < FLIP_BYTES ||
+        k->log_end > e->durable.size)
         return;
     count(k, FAULT_DISK);
     if (rng_chance(r, 1, 3))
@@ -299,6 +407,27 @@ static void strike(void *arg, uint64_t tag)
     crash(k, rng_chance(&k->random, 1, 2));
 }
 
+/* A coordinator is stopped and goes on, or does not reach etcd for a while: most often the leader, and for longer than its lease.
+ */
+static void strike_leader(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    struct rack_coordinator *k = &r->coordinator[rng_below(&r->coordinator->random, count_of(r))];
+    struct rng *random = &r->coordinator->random;
+    uint64_t now = sim_now(&r->sim), until = now + 1 + rng_below(random, 4 * r->params.lease_ns);
+    if (!strikes(k, FAULT_ETCD))
+        return;
+    sim_at_background(&r->sim, now + rng_between(random, 1, 2 * r->params.safety_ns / (1 + tag)), strike_leader, r, tag);
+    for (unsigned i = 0; i < count_of(r) && rng_chance(random, 3, 4); i++)
+        if (r->coordinator[i].open)
+            k = &r->coordinator[i];
+    count(k, FAULT_ETCD);
+    if (rng_chance(random, 1, 2))
+        k->client.cut_until_ns = until;
+    else if (k->process->alive)
+        sim_process_pause(k->process, min_u64(until, r->params.safety_ns));
+}
+
 static void strike_sync(void *arg, uint64_t tag)
 {
     struct rack_coordinator *k = arg;
@@ -316,13 +445,21 @@ static void on_sync(void *ctx, uint64_t until_ns)
                           k->process->generation);
 }
 
+static struct rack_coordinator *coordinator_of(struct rack *r, const struct sim_process *process)
+{
+    for (unsigned i = 0; r->coordinator && i < count_of(r); i++)
+        if (r->coordinator[i].process == process)
+            return &r->coordinator[i];
+    return NULL;
+}
+
 void rack_coordinator_crashed(struct rack *r, const struct sim_process *process)
 {
-    struct rack_coordinator *k = r->coordinator;
-    if (!k || process != k->process)
+    struct rack_coordinator *k = coordinator_of(r, process);
+    if (!k)
         return;
     service_close(&k->service);
-    k->open = false;
+    k->open = k->up = false;
     k->sleeper.task = NULL;
     k->first = k->count = 0;
     if (!k->host->up) /* else what was written is still in the kernel's memory, and will be on the disk */
@@ -331,8 +468,8 @@ void rack_coordinator_crashed(struct rack *r, const struct sim_process *process)
 
 void rack_coordinator_restarted(struct rack *r, const struct sim_process *process)
 {
-    struct rack_coordinator *k = r->coordinator;
-    if (!k || process != k->process)
+    struct rack_coordinator *k = coordinator_of(r, process);
+    if (!k)
         return;
     int rc = bind_port(k);
     assert(!rc);
@@ -369,18 +506,38 @@ static int take_config(struct rack_coordinator *k)
     return rc;
 }
 
-int rack_coordinator_new(struct rack *r)
+/* Whether coordinators share an etcd, and how many there are. */
+static int draw_etcd(struct rack *r)
 {
-    struct rack_coordinator *k = calloc(1, sizeof *k);
-    uint32_t enabled = r->params.faults & FAULTS_COORDINATOR;
-    if (!k)
+    struct rng random; /* of its own: runs without etcd are what they were */
+    bool must = !(r->params.faults & FAULT_BIT(FAULT_DISK));
+    rng_seed(&random, r->params.seed ^ SALT_ETCD);
+    if (!(r->params.faults & FAULT_BIT(FAULT_ETCD)) || !(rng_chance(&random, 1, 3) || must))
+        return 0;
+    struct rack_etcd *e = r->etcd = calloc(1, sizeof *e);
+    if (!e)
         return -ENOMEM;
-    r->coordinator = k;
+    sim_etcd_init(&e->server, &r->sim, r->params.seed);
+    e->coordinators = 1 + (unsigned)rng_below(&random, COORDINATORS_MAX);
+    e->lease_ns = r->params.lease_ns / (1 + rng_below(&random, 8));
+    e->server.travel_ns = 1 + e->lease_ns / (20 + rng_below(&random, 200));
+    e->server.late_ns = 1 + rng_below(&random, 6 * e->lease_ns);
+    e->server.lossy = 2 + (unsigned)rng_below(&random, 30);
+    e->server.calm_ns = r->params.safety_ns;
+    return 0;
+}
+
+static int coordinator_init_at(struct rack *r, unsigned number)
+{
+    struct rack_coordinator *k = &r->coordinator[number];
+    uint32_t enabled = r->params.faults & FAULTS_COORDINATOR;
     k->rack = r;
-    rng_seed(&k->random, r->params.seed ^ SALT);
-    for (unsigned kind = FAULT_DRAWN; kind < FAULT_KINDS; kind++) /* the first one brings the others about */
+    k->number = number;
+    rng_seed(&k->random, (r->params.seed ^ SALT) + number);
+    for (unsigned kind = FAULT_DRAWN; kind < FAULT_ETCD; kind++) /* the first one brings the others about */
         if ((enabled & FAULT_BIT(kind)) && (kind == FAULT_CRASH_COORDINATOR || rng_chance(&k->random, 3, 4)))
             k->active |= FAULT_BIT(kind);
+    k->active |= r->etcd ? FAULT_BIT(FAULT_ETCD) : 0;
     k->packet = *r->design;
     k->packet.options |= r->params.options;
     k->design = *r->params.design;
@@ -395,28 +552,50 @@ int rack_coordinator_new(struct rack *r)
     k->slow_ns = k->active & FAULT_BIT(FAULT_DISK) ? 1 + rng_below(&k->random, r->params.lease_ns / 4) : 50 * NS_PER_US;
     k->host = sim_host_new(&r->sim);
     k->process = k->host ? sim_process_new(k->host) : NULL;
-    int rc = k->process ? take_config(k) : -ENOMEM;
-    return rc ? rc : bind_port(k);
+    if (!k->process)
+        return -ENOMEM;
+    if (r->etcd)
+        sim_etcd_client_init(&k->client, &r->etcd->server, k->host);
+    return bind_port(k);
+}
+
+int rack_coordinator_new(struct rack *r)
+{
+    int rc = draw_etcd(r);
+    if (!rc && !(r->coordinator = calloc(count_of(r), sizeof *r->coordinator)))
+        rc = -ENOMEM;
+    for (unsigned i = 0; !rc && i < count_of(r); i++)
+        rc = coordinator_init_at(r, i);
+    return rc ? rc : take_config(r->coordinator);
 }
 
 void rack_coordinator_begin(struct rack *r)
 {
-    struct rack_coordinator *k = r->coordinator;
-    uint64_t times = rng_below(&k->random, CRASHES_MAX);
-    start(k, k->process->generation);
-    if (k->active & FAULT_BIT(FAULT_OPERATOR) && r->server_count)
-        sim_at_background(&r->sim, rng_below(&k->random, r->params.safety_ns), start_spare, r, 0);
-    if (k->active & FAULT_BIT(FAULT_CRASH_COORDINATOR))
-        sim_at_background(&r->sim, 1 + rng_below(&k->random, 1 + r->params.safety_ns / (1 + times)), strike, k, times);
+    uint32_t active = r->coordinator->active;
+    for (unsigned i = 0; i < count_of(r); i++) {
+        struct rack_coordinator *k = &r->coordinator[i];
+        uint64_t times = rng_below(&k->random, CRASHES_MAX);
+        start(k, k->process->generation);
+        if (active & FAULT_BIT(FAULT_OPERATOR) && r->server_count && !i)
+            sim_at_background(&r->sim, rng_below(&k->random, r->params.safety_ns), start_spare, r, 0);
+        if (k->active & FAULT_BIT(FAULT_CRASH_COORDINATOR))
+            sim_at_background(&r->sim, 1 + rng_below(&k->random, 1 + r->params.safety_ns / (1 + times)), strike, k, times);
+    }
+    if (r->etcd)
+        sim_at_background(&r->sim, 1 + rng_below(&r->coordinator->random, r->params.safety_ns / 4), strike_leader, r,
+                          1 + rng_below(&r->coordinator->random, STRIKES_MAX));
 }
 
 void rack_coordinator_free(struct rack *r)
 {
-    struct rack_coordinator *k = r->coordinator;
-    if (!k)
-        return;
-    service_close(&k->service);
-    sim_disk_free(&k->disk);
-    free(k);
+    for (unsigned i = 0; r->coordinator && i < count_of(r); i++) {
+        service_close(&r->coordinator[i].service);
+        sim_disk_free(&r->coordinator[i].disk);
+    }
+    if (r->etcd)
+        sim_etcd_free(&r->etcd->server);
+    free(r->etcd);
+    free(r->coordinator);
     r->coordinator = NULL;
+    r->etcd = NULL;
 }

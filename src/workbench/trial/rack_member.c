@@ -9,6 +9,7 @@
 
 #define JOIN_SHARE 16 /* of a lease: between two JOINs, and between two heartbeats of a lock server or switch */
 #define BEAT_SHARE 4  /* of a lease: between two heartbeats of a host */
+#define ASKED_MAX 2   /* packets without an answer, until the next coordinator is asked */
 
 /* ---- addresses ---- */
 
@@ -37,7 +38,7 @@ uint64_t rack_member_clock(const struct rack_member *m)
 
 static void send_packet(const struct rack_member *m, const void *data, uint32_t len)
 {
-    struct sim_packet packet = {.from = address(m), .to = rack_coordinator_at(m->rack), .len = len};
+    struct sim_packet packet = {.from = address(m), .to = rack_sim_addr(coord_list_at(&m->coordinators)), .len = len};
     if (m->host) {
         sim_wire_send(m->rack->wire, packet.from, packet.to, data, len);
         return;
@@ -123,6 +124,10 @@ static void tick(void *arg, uint64_t tag)
     }
     if (m->joined && !rack_member_lives(m))
         end(m);
+    if (m->asked++ >= ASKED_MAX) {
+        coord_list_next(&m->coordinators);
+        m->asked = 0;
+    }
     if (m->joined) {
         look(m);
         say_beat(m, 0, 0);
@@ -138,6 +143,9 @@ void rack_member_start(struct rack_member *m)
 {
     m->running = true;
     m->joined = false;
+    m->coordinators = rack_coordinators(m->rack);
+    m->term = 0;
+    m->asked = 0;
     m->nonce = mix64(m->rack->params.seed ^ mix64(m->nonce + address(m).host)) | 1;
     tick_at(m, sim_now(&m->rack->sim) + 1);
 }
@@ -187,8 +195,15 @@ static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
 void rack_member_packet(struct rack_member *m, const void *data, uint32_t len)
 {
     const struct coord_packet *p = coord_check(data, len, 0);
-    if (!p || !m->running || (m->joined && !coord_knows(&m->welcome.config.identity, p)))
+    if (!p || !m->running)
         return;
+    if (m->joined && m->asked && coord_stands_by(&m->welcome.config.identity, p))
+        coord_list_follow(&m->coordinators, p->at);
+    if ((m->joined && !coord_knows(&m->welcome.config.identity, p)) || p->code == COORD_NOT_LEADER)
+        return;
+    if (!coord_is_current(&m->term, p) && !MISTAKE(m->rack->config.mistakes, COORD_MISTAKE_DEPOSED))
+        return; /* I22 */
+    m->asked = 0;
     if (p->head.type == COORD_WELCOME) {
         on_welcome(m, data);
         return;
