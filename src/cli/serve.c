@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/daemon.h"
 #include "cli/settings.h"
+#include "node/etcd.h"
 #include "node/memory.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 
 #define DEFAULT_LISTEN "127.0.0.1:7070"
 #define DEFAULT_LEASE_NS (2 * NS_PER_S)
+#define LEADER_LEASE_NS NS_PER_S /* a leader that dies is followed after it, and after a stall as long it steps down */
 #define LEASE_MIN_NS (50 * NS_PER_MS)
 #define LEASE_MAX_NS (3600 * NS_PER_S)
 #define RETRY_NS (5 * NS_PER_MS) /* a round trip on one busy machine; lost packets are rarer than slow ones */
@@ -19,7 +21,7 @@
 #define LIFE_SHIFT 30 /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
 
 static struct {
-    const char *listen, *join, *space, *design, *keys, *state, *tune;
+    const char *listen, *join, *space, *design, *keys, *state, *store, *tune;
     uint64_t locks, group, lease_ns, hosts, sessions, holds, servers, own, spin_ns, racks;
     bool fresh, restore, json, servers_seen, own_seen, backup, racks_seen, locks_seen, sessions_seen;
 } opts = {.listen = DEFAULT_LISTEN,
@@ -45,6 +47,9 @@ static const struct arg serve_table[] = {
     {"state", 0, ARG_STRING, "DIR",
      "folder for the space's state: names, rules, counters; default $XDG_STATE_HOME/pawl or ~/.local/state/pawl", &opts.state,
      NULL},
+    {"store", 0, ARG_STRING, "etcd://A:2379,B:2379/PREFIX",
+     "the state is in etcd 3.4 or later instead: several coordinators with the same --store stand by, and one leads", &opts.store,
+     NULL},
     {"lease", 0, ARG_DURATION, "S", "how long a silent host keeps what it holds; default 2", &opts.lease_ns, NULL},
     {"hosts", 0, ARG_U64, "N", "hosts that can take part at once; default 64", &opts.hosts, NULL},
     {"sessions", 0, ARG_U64, "N", "open sessions of one host; default 64; on a memory node: of the space; default 256",
@@ -53,14 +58,15 @@ static const struct arg serve_table[] = {
     {"servers", 0, ARG_U64, "N",
      "lock servers of the space, if its design has any; default 1; fisslock: default none, see pawl switch --room", &opts.servers,
      &opts.servers_seen},
-    {"own", 0, ARG_U64, "N", "servers that run in this process; others join with --join; default all", &opts.own, &opts.own_seen},
+    {"own", 0, ARG_U64, "N", "servers that run in this process; others join with --join; default all, with --store none", &opts.own,
+     &opts.own_seen},
     {"racks", 0, ARG_U64, "N",
      "fisslock-racks, netlock-switches: switches among which the locks are divided; default 2; see pawl rules", &opts.racks,
      &opts.racks_seen},
     {"backup", 0, ARG_FLAG, NULL, "the switch has a backup: a second 'pawl switch' joins, and takes over if the first fails",
      &opts.backup, NULL},
-    {"join", 0, ARG_STRING, "ADDRESS:PORT", "run a lock server for the rack of that coordinator, and nothing else", &opts.join,
-     NULL},
+    {"join", 0, ARG_STRING, "ADDRESS:PORT,...", "run a lock server for the rack of that coordinator, or of those, and nothing else",
+     &opts.join, NULL},
     {"spin", 0, ARG_DURATION, "S", "poll for packets this long before sleeping; default 0", &opts.spin_ns, NULL},
     {"fresh", 0, ARG_FLAG, NULL,
      "begin a new space: no host holds anything from before, and no name counts; with --join: a server that grants at once",
@@ -87,6 +93,11 @@ static const struct args serve_usage = {
         "file that\n"
         "is missing, damaged or another space's is an error, since clients may hold locks by what was in it. --fresh keeps it as\n"
         "NAME.state.old, and is refused while members of the old space send heartbeats to this address.\n\n"
+        "With --store the state is in etcd, under PREFIX/NAME/ (PREFIX: pawl unless set). Start one coordinator with --fresh, then "
+        "any\n"
+        "number without it, all with the same --store and settings. One leads; the others stand by, and take over when it has "
+        "been\n"
+        "silent for a second. Clients, lock servers and switches know all of them: pawl://A,B,C:7070/NAME, --join A,B,C:7070.\n\n"
         "Unless --fresh, nothing is granted for one lease: a host may hold something from before. With another --lease than last "
         "time the\n"
         "longer one counts. There is no authentication: listen only where all senders can be trusted.\n\n"
@@ -101,6 +112,7 @@ static const struct args serve_usage = {
         "  pawl serve --space test --locks 1M\n"
         "  pawl serve --space test --design srvlock --servers 2 --own 1 --fresh\n"
         "  pawl serve --join 127.0.0.1:7070 --space test --listen 127.0.0.1:7080\n"
+        "  pawl serve --space test --listen 10.0.0.1:7070 --store etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379/pawl\n"
         "  pawl serve --space test --design fisslock-racks --racks 4 --fresh\n"
         "  pawl serve --space test --design shiftlock --lease 10\n\n"
         "Runs until SIGINT or SIGTERM. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
@@ -160,11 +172,42 @@ static int run_server(struct net_addr at, const struct coord_list *coordinators)
     return daemon_run_station("serve", &p, opts.json);
 }
 
+/* With several coordinators: to the operator's log. */
+static void report(const char *what)
+{
+    fprintf(stderr, "pawl serve: the coordinator of '%s' %s\n", opts.space, what);
+    fflush(stderr);
+}
+
+/* Runs the coordinator, which is open, with its servers. */
+static int run(struct coordinating *c, bool servers)
+{
+    const struct station_params like = station_params();
+    uint64_t own = opts.own_seen ? opts.own : opts.store ? 0 : opts.servers;
+    listening = c->udp.at;
+    int rc = coordinating_serve(c, servers ? (unsigned)own : 0, &like, &daemon_stopped, say_ready);
+    coordinating_close(c);
+    return rc ? cli_say("serve", EXIT_UNAVAILABLE, "%s", explained()) : 0;
+}
+
+static int coordinate_with_etcd(const struct coord_params *p, const struct state_params *state, struct net_addr at, bool servers)
+{
+    struct coordinating_etcd e = {.place = opts.store, .lease_ns = LEADER_LEASE_NS, .report = report};
+    struct coordinating c = {.stop = &daemon_stopped, .etcd = &e};
+    int rc = etcd_open(opts.store, &e.etcd, &e.prefix);
+    if (rc)
+        return cli_say("serve", rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE, "%s", explained());
+    rc = coordinating_open(&c, p, state, at);
+    int status = rc ? cli_say("serve", EXIT_UNAVAILABLE, "%s", explained()) : run(&c, servers);
+    etcd_close(e.etcd);
+    return status;
+}
+
 static int coordinate(const struct design *d, const struct knobs *knobs, enum pawl_keys keys, struct net_addr at)
 {
     char path[STORE_PATH_LEN];
     struct coordinating c = {.stop = &daemon_stopped};
-    int status = state_path(path);
+    int status = opts.store ? 0 : state_path(path);
     if (status)
         return status;
     bool servers = d->packet->server_packet && (!d->packet->spills || opts.servers_seen);
@@ -194,15 +237,10 @@ static int coordinate(const struct design *d, const struct knobs *knobs, enum pa
         .id = {world_random(&world_real), world_random(&world_real)},
         .life = (uint32_t)(world_birth(&world_real) >> LIFE_SHIFT),
     };
+    if (opts.store)
+        return coordinate_with_etcd(&p, &state, at, servers);
     int rc = coordinating_open(&c, &p, &state, at);
-    if (rc)
-        return cli_say("serve", EXIT_UNAVAILABLE, "%s", explained());
-    const struct station_params like = station_params();
-    listening = c.udp.at;
-    rc = coordinating_serve(&c, servers ? (unsigned)(opts.own_seen ? opts.own : opts.servers) : 0, &like, &daemon_stopped,
-                            say_ready);
-    coordinating_close(&c);
-    return rc ? cli_say("serve", EXIT_UNAVAILABLE, "%s", explained()) : 0;
+    return rc ? cli_say("serve", EXIT_UNAVAILABLE, "%s", explained()) : run(&c, servers);
 }
 
 /* ---- a memory node ---- */
@@ -244,9 +282,9 @@ static int serve_memory(const struct design *d, const struct knobs *knobs, enum 
 /* Options that a memory node has no use for. */
 static int check_memory(const struct args *usage)
 {
-    if (opts.servers_seen || opts.own_seen || opts.backup || opts.racks_seen || opts.group > 1)
+    if (opts.servers_seen || opts.own_seen || opts.backup || opts.racks_seen || opts.group > 1 || opts.store)
         return args_complain(
-            usage, "--servers, --own, --backup, --racks and --group are not for the design '%s': it runs on a memory node",
+            usage, "--servers, --own, --backup, --racks, --group and --store are not for the design '%s': it runs on a memory node",
             opts.design);
     return 0;
 }
@@ -276,6 +314,10 @@ static int check_serve(const struct args *usage, const struct design **design)
                              RACKS_MAX);
     if (packet && packet->divides && !opts.servers_seen)
         opts.servers = opts.racks_seen ? opts.racks : RACKS_DEFAULT; /* each of the switches has its own */
+    if (opts.store && opts.state)
+        return args_complain(usage, "--state names a folder and --store an etcd: the state is in one of them");
+    if (opts.store && strchr(opts.space, '/'))
+        return args_complain(usage, "the name of the space must not have a slash");
     if (opts.fresh && opts.restore)
         return args_complain(usage, "--fresh begins with nothing, and --restore goes on with what is there: not both");
     if (opts.lease_ns < LEASE_MIN_NS || opts.lease_ns > LEASE_MAX_NS)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #define RESTORE_LIVES (UINT32_C(1) << 20) /* that an older or damaged state may not know of: three days' */
+#define PEEKS_MAX 5u                      /* a snapshot of the leader may replace what is read */
 #define GARBAGE_MAX (UINT64_C(256) << 10) /* bytes of records that later ones replace, until a snapshot */
 
 /* For messages. */
@@ -367,6 +368,46 @@ int service_open(struct service *s, const struct coord_params *params, const str
     }
     if (rc)
         service_close(s);
+    return rc;
+}
+
+static int peek_once(struct service *s, const struct coord_params *p, const struct state_params *where)
+{
+    struct store_identity identity = {.space = ""};
+    struct rack_config config;
+    const char *why = NULL;
+    snprintf(identity.space, sizeof identity.space, "%s", p->space);
+    int rc = coordinator_config(p, &config, &why);
+    if (rc)
+        return explain(rc, "%s", why);
+    rc = store_etcd_peek(where->etcd, &identity, state_take, &s->state);
+    if (rc)
+        return rc;
+    if (!s->state.config.config.locks)
+        return explain(-EBADMSG, "%s: the configuration of the space cannot be read", where_of(s));
+    rc = check_config(s, p, &config);
+    if (rc || where->etcd->leader.seen.term.lease_ns == 0 || same_config(&s->state.config.config, &config))
+        return rc;
+    return explain(-EINVAL,
+                   "%s: the coordinator that leads has another lease, or other numbers of hosts, sessions, holds or servers: all "
+                   "coordinators of a space have the same settings. To change them stop all, and start with the new ones",
+                   where_of(s));
+}
+
+int service_peek(const struct coord_params *params, const struct state_params *where)
+{
+    struct coord_params p = *params;
+    int rc = -EAGAIN;
+    for (unsigned i = 0; i < PEEKS_MAX && rc == -EAGAIN; i++) {
+        struct service *s = calloc(1, sizeof *s);
+        if (!s)
+            return explain(-ENOMEM, "out of memory");
+        s->etcd = where->etcd;
+        p.directory = p.keys == PAWL_KEYS_NAMED || p.keys == PAWL_KEYS_SPARSE ? &s->state.directory : NULL;
+        rc = peek_once(s, &p, where);
+        state_free(&s->state);
+        free(s);
+    }
     return rc;
 }
 

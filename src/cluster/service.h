@@ -41,6 +41,10 @@ struct service {
 int service_open(struct service *s, const struct coord_params *p, const struct state_params *where, uint64_t now);
 void service_close(struct service *s);
 
+/* Whether a coordinator that stands by could take over with these parameters: the log can be read, and is of that space. While one
+ * leads, the configuration must be the same. */
+int service_peek(const struct coord_params *p, const struct state_params *where);
+
 /* Takes a packet. Whether there is an answer. */
 bool service_packet(struct service *s, const void *data, uint32_t len, struct net_addr from, uint64_t now,
                     struct service_answer *out);

@@ -4,12 +4,16 @@
 #include "world/world.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define LOOK_NS (100 * NS_PER_MS) /* how often whether to stop */
 #define LOOK_MS 100
+#define LOOKS 8u    /* of a coordinator that stands by, in a lease */
 #define OWN_PORT 10 /* lock servers listen at the coordinator's port and this and up: hosts find them there after a restart */
 
 /* Whether members of a space with this name send heartbeats to this address: then another coordinator had it, and they may hold
@@ -29,15 +33,167 @@ static bool has_members(struct coordinating *c, const struct coord_params *p)
     return false;
 }
 
+/* ---- opening ---- */
+
+static int make_steward(struct coordinating *c)
+{
+    if (!c->design->steward_packet)
+        return 0;
+    c->steward = calloc(1, c->design->steward_bytes(&c->service.coordinator.config));
+    c->out = c->out ? c->out : calloc(1, sizeof *c->out);
+    c->steward_runs = false;
+    return c->steward && c->out ? 0 : explain(-ENOMEM, "out of memory");
+}
+
+static int open_service(struct coordinating *c)
+{
+    int rc = service_open(&c->service, &c->params, &c->state, host_now());
+    if (!rc)
+        rc = make_steward(c);
+    c->leads = !rc;
+    if (!rc && c->etcd) { /* the next time it goes on with what is there */
+        c->state.how = STORE_CONTINUE;
+        c->params.fresh = false;
+    }
+    return rc;
+}
+
+static void close_service(struct coordinating *c)
+{
+    service_close(&c->service);
+    free(c->steward);
+    c->steward = NULL;
+    c->leads = false;
+}
+
+/* ---- with etcd ---- */
+
+__attribute__((format(printf, 2, 3))) static void report(const struct coordinating *c, const char *format, ...)
+{
+    char text[LEADER_PLACE_LEN + 256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    c->etcd->report(text);
+}
+
+static bool is_passing(int rc)
+{
+    return rc == -ESTALE || rc == -ETIMEDOUT || rc == -EBUSY || rc == -ECONNREFUSED || rc == -EIO || rc == -ENOSPC;
+}
+
+/* Waits until the coordinator that leads, if one does, has been silent for its lease; -EBUSY: it is not silent. */
+static int wait_for_vacancy(struct coordinating *c)
+{
+    struct leader *l = &c->store.leader;
+    uint64_t beat = 0;
+    for (;;) {
+        int rc = store_etcd_look(&c->store, host_now() + l->lease_ns);
+        if (rc || leader_is_vacant(l))
+            return rc;
+        if (beat && beat != l->seen.beat_revision) {
+            char at[NET_ADDR_TEXT];
+            net_addr_print(l->seen.term.at, at);
+            return explain(-EBUSY,
+                           "%s: the coordinator at %s leads the space '%s'. Stop all of its coordinators first; or start without "
+                           "--fresh and --restore, to stand by",
+                           l->place, at, c->params.space);
+        }
+        beat = l->seen.beat_revision;
+        if (*c->stop)
+            return -EINTR;
+        l->etcd->ops->pause(l->etcd, l->lease_ns / LOOKS);
+    }
+}
+
+/* A new state, or one that is restored, needs the leader's place at once. A coordinator that goes on with what is there checks that
+ * it could, and stands by. */
+static int leading_open(struct coordinating *c)
+{
+    const struct coordinating_etcd *e = c->etcd;
+    const struct leader_params p = {.etcd = e->etcd,
+                                    .prefix = e->prefix,
+                                    .space = c->params.space,
+                                    .place = e->place,
+                                    .lease_ns = e->lease_ns,
+                                    .nonce = world_random(&world_real) | 1,
+                                    .at = net_addr_known(c->udp.at) ? c->udp.at : (struct net_addr){.port = 0},
+                                    .mistakes = c->params.mistakes};
+    int rc = leader_open(&c->store.leader, &p);
+    c->state.etcd = &c->store;
+    if (rc || c->state.how == STORE_CONTINUE)
+        return rc ? rc : service_peek(&c->params, &c->state);
+    rc = wait_for_vacancy(c);
+    if (!rc)
+        rc = leader_take(&c->store.leader);
+    return rc ? rc : open_service(c);
+}
+
+static void answer_questions(struct coordinating *c)
+{
+    static _Thread_local struct udp_batch batch;
+    static _Thread_local _Alignas(8) uint8_t answer[PACKET_MAX];
+    const struct leader *l = &c->store.leader;
+    unsigned n = udp_wait(&c->udp, &batch, 0, world_now(&world_real) + l->lease_ns / LOOKS);
+    for (unsigned i = 0; i < n; i++) {
+        struct udp_out out = {.to = batch.packet[i].from, .data = answer};
+        out.len = coord_stand_by(batch.packet[i].data, batch.packet[i].len, c->store.identity.id, c->params.space,
+                                 l->seen.term.lease_ns ? l->seen.term.at : (struct net_addr){.port = 0}, answer);
+        if (out.len)
+            udp_send(&c->udp, &out, 1);
+    }
+}
+
+/* Until it leads, or is stopped. */
+static void leading_stand_by(struct coordinating *c)
+{
+    struct leader *l = &c->store.leader;
+    bool led = c->leads, lost = false;
+    close_service(c);
+    if (led)
+        report(c, "stands by: %s", explained());
+    for (uint64_t look_ns = 0; !*c->stop && !c->leads && !c->ended;) {
+        answer_questions(c);
+        if (host_now() < look_ns)
+            continue;
+        int rc = store_etcd_look(&c->store, host_now() + l->lease_ns / 4);
+        look_ns = host_now() + l->lease_ns / LOOKS;
+        if (!rc && leader_is_vacant(l)) {
+            rc = leader_take(l);
+            rc = rc ? rc : open_service(c);
+            if (rc)
+                close_service(c);
+        }
+        if (rc && !is_passing(rc)) {
+            __atomic_store_n(&c->ended, rc, __ATOMIC_RELEASE);
+            report(c, "ends: %s", explained());
+        }
+        bool silent = rc && rc != -EBUSY && rc != -ESTALE;
+        if (silent && !lost)
+            report(c, "stands by, and etcd does not answer: %s", explained());
+        if (lost && !silent)
+            report(c, "etcd answers again");
+        lost = silent;
+    }
+    if (c->leads)
+        report(c, "leads, with term %" PRIu64, l->number);
+}
+
 int coordinating_open(struct coordinating *c, const struct coord_params *params, const struct state_params *state,
                       struct net_addr at)
 {
     const struct state_params nowhere = {.how = STORE_FRESH};
     const volatile sig_atomic_t *stop = c->stop;
+    const struct coordinating_etcd *etcd = c->etcd;
     memset(c, 0, sizeof *c);
     c->stop = stop;
+    c->etcd = etcd;
     c->udp.fd = -1;
+    c->params = *params;
+    c->state = state ? *state : nowhere;
     c->fresh = params->fresh;
+    c->design = params->design->packet;
     int rc = udp_open(&c->udp, at); /* first: a coordinator that cannot listen leaves the state alone */
     if (rc) {
         char text[NET_ADDR_TEXT];
@@ -51,13 +207,7 @@ int coordinating_open(struct coordinating *c, const struct coord_params *params,
                      "begins; or start without --fresh, with the state of their space",
                      params->space);
     if (!rc)
-        rc = service_open(&c->service, params, state ? state : &nowhere, host_now());
-    c->design = params->design->packet;
-    if (!rc && c->design->steward_packet) {
-        c->steward = calloc(1, c->design->steward_bytes(&c->service.coordinator.config));
-        c->out = calloc(1, sizeof *c->out);
-        rc = c->steward && c->out ? 0 : explain(-ENOMEM, "out of memory");
-    }
+        rc = c->etcd ? leading_open(c) : open_service(c);
     if (rc)
         coordinating_close(c);
     return rc;
@@ -79,7 +229,7 @@ static void one_packet(struct coordinating *c, const void *data, uint32_t len, s
 {
     outbox_clear(c->out);
     c->design->steward_packet(c->steward, data, len, host_now(), c->out);
-    for (unsigned i = 0; i < c->out->packets; i++) {
+    for (unsigned i = 0; i < c->out->packets && service_leads(&c->service); i++) { /* I22 */
         const struct udp_out out = {.to = from, .len = c->out->packet[i].len, .data = outbox_packet(c->out, i)};
         udp_send(&c->udp, &out, 1);
     }
@@ -93,11 +243,12 @@ static void send_answers(struct coordinating *c, const struct service_answer *an
     udp_send(&c->udp, out, count);
 }
 
-void coordinating_run(struct coordinating *c)
+/* Until it is stopped, or leads no more. */
+static void lead(struct coordinating *c)
 {
     static _Thread_local struct udp_batch batch;
     static _Thread_local struct service_answer answers[UDP_BATCH];
-    while (!*c->stop) {
+    while (!*c->stop && service_leads(&c->service)) {
         unsigned n = udp_wait(&c->udp, &batch, 0, world_now(&world_real) + LOOK_NS), count = 0;
         bool steward = steward_runs(c);
         for (unsigned i = 0; i < n; i++) {
@@ -123,11 +274,22 @@ void coordinating_run(struct coordinating *c)
     }
 }
 
+void coordinating_run(struct coordinating *c)
+{
+    while (!*c->stop && !c->ended) {
+        if (c->leads)
+            lead(c);
+        if (c->etcd && !*c->stop)
+            leading_stand_by(c);
+    }
+}
+
 void coordinating_close(struct coordinating *c)
 {
     udp_close(&c->udp);
-    service_close(&c->service);
-    free(c->steward);
+    close_service(c);
+    if (c->etcd && c->store.leader.etcd)
+        leader_resign(&c->store.leader);
     free(c->out);
 }
 
@@ -194,7 +356,7 @@ int coordinating_serve(struct coordinating *c, unsigned servers, const struct st
     }
     if (!rc) {
         ready();
-        while (!*stop) /* a signal may come between the look and the sleep */
+        while (!*stop && !__atomic_load_n(&c->ended, __ATOMIC_ACQUIRE)) /* a signal may come between the look and the sleep */
             poll(NULL, 0, LOOK_MS);
     }
     *stop = *stop ? *stop : SIGTERM;
@@ -204,5 +366,5 @@ int coordinating_serve(struct coordinating *c, unsigned servers, const struct st
     }
     pthread_join(coordinator, NULL);
     free(stations);
-    return rc;
+    return rc ? rc : c->ended;
 }

@@ -18,10 +18,25 @@ struct coordinating {
     bool fresh;
     struct outbox *out;
     const volatile sig_atomic_t *stop;
+    /* With etcd, where several stand by: */
+    const struct coordinating_etcd *etcd; /* null: the state is in a file, or nowhere */
+    struct store_etcd store;
+    struct coord_params params; /* of the service, which is opened whenever this coordinator takes over */
+    struct state_params state;
+    bool leads; /* the service is open */
+    int ended;  /* why it ended by itself; 0: it did not */
+};
+
+struct coordinating_etcd {
+    struct etcd *etcd;
+    const char *prefix, *place; /* place: for messages */
+    uint64_t lease_ns;          /* of a leader */
+    void (*report)(const char *what);
 };
 
 /* Opens the state and the socket; `at` has then its port. `state` null: it is in memory alone, and ends with the process. 0, or a
- * negative code, explained. */
+ * negative code, explained. With c->etcd set by the caller the state is there, and the coordinator leads or stands by. The space's
+ * name and the design's settings, to which `p` points, must live as long as the coordinator then. */
 int coordinating_open(struct coordinating *c, const struct coord_params *p, const struct state_params *state, struct net_addr at);
 void coordinating_run(struct coordinating *c); /* until *stop */
 void coordinating_close(struct coordinating *c);
