@@ -89,11 +89,14 @@ static void beat(struct net *n, struct udp *through, uint64_t now)
     struct host_header *h = n->host.header;
     uint64_t lease = h->config.lease_ns, heard = __atomic_load_n(&h->heard_ns, __ATOMIC_ACQUIRE);
     bool several = __atomic_load_n(&h->coordinators.count, __ATOMIC_ACQUIRE) > 1;
-    bool silent = several && now - min_u64(heard, now) > lease / BEATS + SILENT_NS;
+    uint64_t moved = __atomic_load_n(&h->moved_ns, __ATOMIC_ACQUIRE);
+    bool silent = several && now > heard + lease / BEATS + SILENT_NS;
     if (!is_due(&h->beat_ns, now, silent ? SILENT_NS : lease / BEATS))
         return;
-    if (silent)
+    if (silent && now >= moved + SILENT_NS) {
         coord_list_next(&h->coordinators);
+        __atomic_store_n(&h->moved_ns, now, __ATOMIC_RELEASE);
+    }
     tell(n, through, COORD_BEAT, coord_list_at(&h->coordinators));
 }
 

@@ -168,10 +168,11 @@ static bool is_answer(const struct coord_packet *p)
 static void follow(struct host_header *h, struct net_addr leader)
 {
     uint64_t now = host_now();
-    if (now - min_u64(h->heard_ns, now) < h->config.lease_ns / 4 || !net_addr_known(leader) ||
+    if (now < h->heard_ns + h->config.lease_ns / 4 || !net_addr_known(leader) ||
         net_addr_is(leader, coord_list_at(&h->coordinators)))
         return;
     coord_list_follow(&h->coordinators, leader);
+    __atomic_store_n(&h->moved_ns, now, __ATOMIC_RELEASE);
     __atomic_store_n(&h->beat_ns, 0, __ATOMIC_RELEASE);
 }
 

@@ -100,6 +100,7 @@ int host_create(const char *path, const struct rack_welcome *welcome, const stru
     memcpy(h.servers, welcome->servers, sizeof h.servers);
     h.coordinators = *coordinators;
     h.term = w->packet.term;
+    h.heard_ns = h.moved_ns = host_now();
     memcpy(h.switches[0], w->switches, sizeof h.switches[0]);
     h.pool = net_addr_at_port(self, 0);
     h.config = w->config;

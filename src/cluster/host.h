@@ -37,7 +37,7 @@ struct host_header {
     char space[COORD_NAME_LEN], design[COORD_NAME_LEN];
     struct coord_list coordinators; /* any thread of the host reads it; changes with the mutex */
     uint64_t term;                  /* of the latest coordinator that was heard; likewise */
-    uint64_t heard_ns;              /* and when that was; atomic */
+    uint64_t heard_ns, moved_ns;    /* when that was; when the host began to send to another one; atomic */
     struct net_addr servers[RACK_SERVERS_MAX];
     struct net_addr switches[2][RACKS_MAX]; /* changes (host_switch): the one at switches_version % 2 counts */
     uint32_t switches_version;

@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #define AGAIN_NS (20 * NS_PER_MS)
+#define UNANSWERED_MAX 3u            /* a leader with etcd may take longer than AGAIN_NS */
 #define SEVERAL_NS (100 * NS_PER_MS) /* between two questions, at most, if there are several to ask */
 
 /* Whether the packet answers the JOIN: of the space that was asked for, by its name and, if the caller knows it, its identity. */
@@ -57,6 +58,7 @@ static bool move_on(struct coord_list *l, struct net_addr leader)
 static int ask_once(struct udp *u, struct coord_packet *ask, struct join_params *p, struct rack_welcome *out, uint64_t *stamp)
 {
     static _Thread_local struct udp_batch batch;
+    unsigned unanswered = 0;
     int rc = -ETIMEDOUT;
     while (world_now(&world_real) < p->deadline) {
         const struct udp_out packet = {.to = coord_list_at(&p->coordinators), .len = sizeof *ask, .data = ask};
@@ -81,8 +83,11 @@ static int ask_once(struct udp *u, struct coord_packet *ask, struct join_params 
                 if (rc != -EAGAIN && rc != COORD_NOT_LEADER)
                     return rc < 0 ? rc : -EPROTO;
             }
-        if (!answered)
+        unanswered = answered ? 0 : unanswered + 1;
+        if (unanswered == UNANSWERED_MAX) {
             coord_list_next(&p->coordinators);
+            unanswered = 0;
+        }
     }
     return rc;
 }
