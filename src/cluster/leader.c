@@ -230,7 +230,9 @@ bool leader_renew(struct leader *l)
     static const struct etcd_transaction nothing;
     if (leader_leads(l) && now_of(l) >= l->renew_ns)
         leader_commit(l, &nothing);
-    return leader_leads(l);
+    if (l->term && !leader_leads(l))
+        end_term(l, "its lease has ended");
+    return l->term;
 }
 
 void leader_resign(struct leader *l)
