@@ -9,6 +9,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@
 static struct coordinating c;
 static volatile sig_atomic_t stop;
 static pid_t members[MEMBERS];
+static char folder[64]; /* on a disk: what is measured waits for it */
 
 /* ---- etcd ---- */
 
@@ -39,11 +41,11 @@ static void end_members(void)
         }
 }
 
-static void start_member(const struct kit *k, unsigned base, unsigned i)
+static void start_member(unsigned base, unsigned i)
 {
     char name[8], data[96], client[64], peer[64], all[256];
     snprintf(name, sizeof name, "m%u", i);
-    snprintf(data, sizeof data, "%s/m%u", k->folder, i);
+    snprintf(data, sizeof data, "%s/m%u", folder, i);
     snprintf(client, sizeof client, "http://127.0.0.1:%u", base + i);
     snprintf(peer, sizeof peer, "http://127.0.0.1:%u", base + 10 + i);
     snprintf(all, sizeof all, "m0=http://127.0.0.1:%u,m1=http://127.0.0.1:%u,m2=http://127.0.0.1:%u", base + 10, base + 11,
@@ -179,8 +181,7 @@ static void with_etcd(struct kit *k, struct state_params *state)
         return;
     }
     for (unsigned i = 0; i < MEMBERS; i++)
-        start_member(k, base, i);
-    atexit(end_members);
+        start_member(base, i);
     kit_sleep(NS_PER_S);
     if (waitpid(members[0], NULL, WNOHANG) == members[0]) {
         printf("SKIP: etcd does not start (Debian: etcd-server)\n");
@@ -197,12 +198,29 @@ static void with_etcd(struct kit *k, struct state_params *state)
     end_members();
 }
 
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    (void)st, (void)type, (void)at;
+    return remove(path);
+}
+
+static void remove_folder(void)
+{
+    end_members();
+    nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
 int main(int argc, char **argv)
 {
     struct kit k;
     char path[96];
+    const char *disk = getenv("TMPDIR");
     kit_begin(&k, argc, argv, "new names of a coordinator");
-    snprintf(path, sizeof path, "%s/names.state", k.folder);
+    snprintf(folder, sizeof folder, "%.40s/pawl-names.XXXXXX", disk ? disk : "/var/tmp");
+    if (!mkdtemp(folder))
+        kit_die("%s: %s", folder, strerror(errno));
+    atexit(remove_folder);
+    snprintf(path, sizeof path, "%s/names.state", folder);
     struct state_params state = {.disk = &disk_real, .path = path, .how = STORE_FRESH, .id = {1, 2}, .life = 1};
     with(&k, &state, "file", 1.0, 20000);
     with_etcd(&k, &state);
