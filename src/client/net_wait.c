@@ -109,6 +109,17 @@ static void on_claims(struct net *n, struct udp *through, const struct coord_pac
     udp_send(through, &out, 1);
 }
 
+/* A coordinator that begins a new space asks whether this host, of which it had a heartbeat, lives (node/coordinating.c). */
+static void on_which(struct net *n, struct udp *through, const struct coord_packet *p, struct net_addr from)
+{
+    const struct host_header *h = n->host.header;
+    struct coord_packet answer;
+    coord_make(&answer, COORD_THIS, h->space, &h->config.identity, p->head.nonce);
+    answer.role = COORD_HOST;
+    const struct udp_out out = {.to = from, .len = sizeof answer, .data = &answer};
+    udp_send(through, &out, 1);
+}
+
 /* An operator takes the locks of a session of this host. */
 static void on_break(struct net *n, struct udp *through, const struct coord_packet *p, struct net_addr from, struct outbox *out)
 {
@@ -162,7 +173,9 @@ static void on_coordinator(struct net *n, struct udp *through, const void *data,
 {
     struct host_header *h = n->host.header;
     const struct coord_packet *p = coord_check(data, len, 0);
-    if (p && !coord_knows(&h->config.identity, p))
+    if (p && p->head.type == COORD_WHICH)
+        on_which(n, through, p, from);
+    else if (p && !coord_knows(&h->config.identity, p))
         __atomic_add_fetch(&h->foreign, 1, __ATOMIC_RELAXED); /* not the space that this host joined */
     else if (p && p->head.to.machine == h->machine && p->head.epoch == h->life)
         obey(n, through, p, from, out);
