@@ -17,7 +17,7 @@
 #define NET_NONE UINT32_MAX
 #define NET_LOOK_AT_ONCE UINT32_MAX /* as the bell that was seen: no bell is odd */
 
-/* What an operation in flight waits for: its request in the host's memory. NET_NONE: for a request that is idle. */
+/* The object that an operation in flight waits for: its request in the host's memory. NET_NONE: for a request that is idle. */
 struct net_task {
     uint32_t request, bell; /* bell: as it was when last looked at */
     uint64_t deadline;

@@ -117,7 +117,7 @@ void sim_ep_free(struct fab_ep *fab)
 
 /* ---- crashes ---- */
 
-/* What the dead process stored is visible for good; its waits end silently; its connections are gone from the
+/* Stores of the dead process are visible for good; its waits end silently; its connections are gone from the
  * NICs' caches. What it has in flight goes on. */
 static void fabric_process_crashed(void *ctx, struct sim_process *process)
 {

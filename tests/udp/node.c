@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What pawl.h promises on a memory node: modes, tokens, time-outs, conversion, several locks, ranges, threads that share a handle,
- * processes over a network that loses, doubles and delays packets, one that is killed, one that is stopped, and a node that loses
- * its memory. PAWL_TEST_DESIGN: word (the default), shiftlock, shiftlock64, alock or citron. */
+/* The promises of pawl.h on a memory node: modes, tokens, time-outs, conversion, several locks, ranges, threads that share a
+ * handle, processes over a network that loses, doubles and delays packets, one that is killed, one that is stopped, and a node that
+ * loses its memory. PAWL_TEST_DESIGN: word (the default), shiftlock, shiftlock64, alock or citron. */
 #include "node/memory.h"
 #include "tests/udp/rack.h"
 
@@ -309,7 +309,7 @@ static void keys(const struct node_test *t)
     CHECK_OK(pawl_timedlock(q, pawl_name("other"), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &h));
     CHECK_OK(pawl_unlock(q, &h));
     CHECK_OK(pawl_unlock(p, &g));
-    /* What is wrong is named. */
+    /* Errors name the wrong option. */
     snprintf(where, sizeof where, "pawl://127.0.0.1:%u/elsewhere", board->port);
     CHECK_RC(pawl_open(where, NULL, &none), -ENOENT);
     snprintf(where, sizeof where, "pawl://127.0.0.1:%u/%s", board->port, rack_space);

@@ -80,7 +80,7 @@ static void on_restarted(void *ctx, struct sim_process *process)
         sim_spawn(process, "keeper", cluster_keeper_task, &client->at[0]);
 }
 
-/* What a session at that node keeps for itself; its descriptors lie on the client's host, behind those of the clients before it
+/* The session's own memory at that node; its descriptors lie on the client's host, behind those of the clients before it
  * there. 0 is no address. */
 static int add_session(struct cluster_client *client, unsigned node)
 {
