@@ -44,6 +44,8 @@ struct net {
 
     uint32_t spare;            /* an unused request that is not among `idle`; NET_NONE: there is none */
     pthread_mutex_t receiving; /* the right to receive from udp */
+    struct udp_batch received; /* by the thread that has that right */
+    struct udp_batch served;   /* received from the pool, by the library's thread */
 
     /* Under the lock of the handle's ring: */
     uint32_t *idle; /* unused requests, a ring; those released last are at its end */

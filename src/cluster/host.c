@@ -283,10 +283,9 @@ static bool is_orphan(struct host_session *s)
     return !rc || rc == EOWNERDEAD;
 }
 
-int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, uint32_t *session)
+int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, struct outbox *out, uint32_t *session)
 {
-    static _Thread_local struct outbox out;
-    host_enter(h, &out);
+    host_enter(h, out);
     int rc = __atomic_load_n(&h->header->dead, __ATOMIC_ACQUIRE) ? -ESTALE : -PAWL_ELIMIT;
     for (uint32_t i = 0; i < h->header->config.sessions && rc == -PAWL_ELIMIT; i++) {
         struct host_session *s = &h->sessions[i];
@@ -303,7 +302,7 @@ int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, uint32_t
         *session = i;
         rc = 0;
     }
-    host_leave(h, &out);
+    host_leave(h, out);
     return rc;
 }
 
