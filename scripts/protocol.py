@@ -82,7 +82,7 @@ def concerns(path):
     for prefix, designs, tests in CONCERNS:
         if path.startswith(prefix):
             return designs, tests
-    sys.exit(f"scripts/protocol.py: no test concerns {path}")
+    sys.exit(f"scripts/protocol.py: no test concerns {path}; name designs and tests for its folder in CONCERNS")
 
 
 def all_tests():
