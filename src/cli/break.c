@@ -33,6 +33,7 @@ static const struct args usage = {
              "sees -PAWL_ELOST. Only a resource that checks the fencing token is safe from its writes until then.\n\n"
              "Exit status: 0 broken, 1 no session holds it or you declined, 2 wrong usage (or no terminal, without --yes),\n"
              "69 the space cannot be used.",
+    .words_max = 1,
     ARGS_TABLE(table),
 };
 
@@ -193,27 +194,25 @@ static int break_lock(struct breaking *b, const char *place, const char *name)
     return rc ? cli_fail("break", rc) : 0;
 }
 
-int cmd_break(int argc, char **argv)
+static int run_break(struct args_rest *rest)
 {
-    struct args_rest rest;
     struct observer o;
     struct breaking b = {.o = &o};
     char place[PLACE_LEN];
-    int status = args_parse(&usage, argc, argv, &rest);
-    if (status != ARGS_RUN)
-        return status;
-    if (rest.count != 1)
+    if (!rest->count)
         return args_complain(&usage, "needs the name of one lock");
-    status = cli_place("break", opts.space, place);
+    int status = cli_place("break", opts.space, place);
     if (!status && !strncmp(place, NET_SCHEME, strlen(NET_SCHEME)))
-        return break_on_rack(place, rest.words[0], opts.yes, opts.json);
+        return break_on_rack(place, rest->words[0], opts.yes, opts.json);
     if (!status)
         status = open_to_show("break", place, &o);
     if (status)
         return status;
     b.victims = calloc(o.space.slot_count, sizeof *b.victims);
-    status = b.victims ? break_lock(&b, place, rest.words[0]) : cli_fail("break", -ENOMEM);
+    status = b.victims ? break_lock(&b, place, rest->words[0]) : cli_fail("break", -ENOMEM);
     free(b.victims);
     observer_close(&o);
     return status;
 }
+
+const struct command cmd_break = {&usage, run_break};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fabric/fabric.h"
 #include "fabric/lower.h"
+#include "lib/text.h"
 
 #include <errno.h>
 #include <string.h>
@@ -13,29 +14,11 @@ const char *fab_cap_name(unsigned bit)
     return bit < FAB_CAPS ? names[bit] : NULL;
 }
 
-static bool parse_cap(const char *word, size_t len, uint32_t *caps)
-{
-    for (unsigned bit = 0; bit < FAB_CAPS; bit++)
-        if (strlen(fab_cap_name(bit)) == len && !memcmp(fab_cap_name(bit), word, len)) {
-            *caps |= 1u << bit;
-            return true;
-        }
-    return false;
-}
-
 bool fab_caps_parse(const char *list, uint32_t *caps)
 {
-    uint32_t found = 0;
-    bool listed = strcmp(list, "all") && strcmp(list, "none");
-    for (const char *word = list; listed; word++) {
-        size_t len = strcspn(word, ",");
-        if (!parse_cap(word, len, &found))
-            return false;
-        word += len;
-        if (!*word)
-            break;
-    }
-    *caps = strcmp(list, "all") ? found : (1u << FAB_CAPS) - 1;
+    if (strcmp(list, "all") && strcmp(list, "none"))
+        return bits_parse(list, fab_cap_name, caps);
+    *caps = *list == 'a' ? (1u << FAB_CAPS) - 1 : 0;
     return true;
 }
 
