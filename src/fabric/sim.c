@@ -2,9 +2,6 @@
 /* The simulated fabric: endpoints, connections and what a crash does to them. */
 #include "fabric/sim_internal.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static const struct fab_ops sim_fab_ops = {
     .batch = sim_fab_batch,
     .post = sim_fab_post,

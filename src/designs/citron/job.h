@@ -236,11 +236,6 @@ static inline uint64_t *citron_kept(const struct seat *seat, const struct hold *
 {
     return seat->me->descs + (size_t)h->record * DESC_WORDS;
 }
-static inline enum record_state citron_held_state(const struct hold *h)
-{
-    return h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X;
-}
-
 /* Algorithm 1 and step 1 of Algorithm 2: the claims of the whole range. */
 void plan_range(struct citron_job *j);
 /* Claims beside those held: for a larger range; for the same range alone; one node for the whole range. */

@@ -3,8 +3,6 @@
  * comes at once (3.8). This file writes the job's `look`, and the tickets of its claims. */
 #include "designs/citron/steps.h"
 
-#include <errno.h>
-
 #define SKIP_BLIND_TIMES 1024 /* acquisitions that look before they claim leaves, after one that met a claim above its leaves */
 #define NOT_DRAWN 1           /* a ticket would not be served at once */
 

@@ -318,6 +318,30 @@ static inline bool hold_is(const struct seat *seat, const struct hold *h, enum r
            __atomic_load_n(&seat->me->shadow[h->record], __ATOMIC_ACQUIRE) == record_word(state, h->serial, h->index);
 }
 
+/* The record of a session that may have the lock in that mode, that has it, and that has a lock which names its writer. */
+static inline enum record_state record_try(enum pawl_mode mode)
+{
+    return mode == PAWL_SHARED ? RECORD_TRY_S : RECORD_TRY_X;
+}
+static inline enum record_state record_held(enum pawl_mode mode)
+{
+    return mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X;
+}
+static inline enum record_state record_named(enum pawl_mode mode)
+{
+    return mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X;
+}
+
+/* For design.holds. */
+static inline bool hold_is_held(const struct seat *seat, const struct hold *h)
+{
+    return hold_is(seat, h, record_held(h->mode));
+}
+static inline bool hold_is_named(const struct seat *seat, const struct hold *h)
+{
+    return hold_is(seat, h, record_named(h->mode));
+}
+
 /* Gives the record back; its published copy says so first. */
 void hold_close(const struct seat *seat, const struct hold *h);
 

@@ -2,8 +2,6 @@
 /* The lock entry (Figure 3) and the verbs on it. */
 #include "designs/shiftlock/shiftlock.h"
 
-#include <string.h>
-
 const struct shift_form shift_form128 = {
     .width = 16,
     .rel_shift = 64,

@@ -5,7 +5,6 @@
  * there. */
 #include "workbench/trial/campaign_ops.h"
 
-#include <errno.h>
 #include <inttypes.h>
 
 enum fate { FATE_OPEN, FATE_DONE, FATE_BARRED };

@@ -3,7 +3,6 @@
 #include "workbench/trial/cluster.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define SLOTS_SPARE 8 /* sessions that are lost and not yet recovered from keep their slots; unless more are asked for */
