@@ -24,11 +24,12 @@ RACK_TESTS = ["unit/coordinator", "unit/coordinator_input", "unit/directory", "u
 NODE_TESTS = ["unit/memnode", "unit/sim_node", "fuzz/verbs", "sim/node"]
 # Of the first prefix that fits: the designs whose campaigns, and the tests, that concern a file.
 CONCERNS = [
-    ("src/designs/word/", ["word"], ["sim/word_unit", "unit/table", "sim/recover", "shm/contract", "shm/fast", "shm/changes", "sim/word"]),
-    ("src/designs/shiftlock/", ["shiftlock", "shiftlock64"], ["sim/shiftlock_unit", "shm/contract=shiftlock", "shm/contract=shiftlock64", "sim/shiftlock"]),
-    ("src/designs/alock/", ["alock"], ["unit/alock", "sim/alock"]),
+    ("src/designs/word/", ["word"], ["sim/each_request=word", "sim/word_unit", "unit/table", "sim/recover", "shm/contract", "shm/fast", "shm/changes", "sim/word"]),
+    ("src/designs/shiftlock/", ["shiftlock", "shiftlock64"], ["sim/each_request=shiftlock", "sim/shiftlock_unit", "shm/contract=shiftlock", "shm/contract=shiftlock64", "sim/shiftlock"]),
+    ("src/designs/alock/", ["alock"], ["unit/alock", "sim/each_request=alock", "sim/alock"]),
     ("src/designs/citron/", ["citron"], ["unit/citron_tree", "sim/citron_layout", "sim/citron_tickets", "sim/citron_crowd",
-                                         "sim/citron_cost", "shm/ranges=citron", "sim/ranges", "shm/contract=citron", "sim/citron"]),
+                                         "sim/citron_cost", "shm/ranges=citron", "sim/ranges",
+                                         "sim/each_request=citron", "shm/contract=citron", "sim/citron"]),
     ("src/designs/mutex/", ["mutex"], ["shm/ranges", "shm/contract=mutex", "sim/ranges"]),
     ("src/designs/srvlock/", ["srvlock"], ["unit/srvlock", "fuzz/srvlock", "sim/srvlock"]),
     ("src/designs/netlock/deadlock", ["netlock"], NETLOCK_TESTS + ["sim/deadlock"]),
@@ -37,7 +38,7 @@ CONCERNS = [
     ("src/designs/packet/chase", ["netlock", "fisslock"], ["unit/chase"] + NETLOCK_TESTS + FISSLOCK_TESTS + ["sim/deadlock"]),
     ("src/designs/netlock/", ["netlock", "netlock-switches"], NETLOCK_TESTS + ["sim/netlock"]),
     ("src/designs/fisslock/", ["fisslock", "fisslock-racks", "fisslock-stay"], FISSLOCK_TESTS + ["sim/fisslock"]),
-    ("src/designs/core/", ONE_SIDED + ["mutex"], ["unit/knobs", "sim/cluster", "sim/recover", "sim/word_unit", "unit/alock", "shm/contract",
+    ("src/designs/core/", ONE_SIDED + ["mutex"], ["unit/knobs", "sim/cluster", "sim/recover", "sim/each_request", "sim/word_unit", "unit/alock", "shm/contract",
                                                    "shm/slots", "shm/contract=shiftlock"]),
     ("src/designs/packet/", PACKETS, ["unit/srvlock", "unit/rules"] + NETLOCK_TESTS + FISSLOCK_TESTS),
     ("src/dataplane/fission", ["fisslock", "fisslock-racks"], ["unit/fission_rmt"] + FISSLOCK_TESTS),
@@ -49,7 +50,7 @@ CONCERNS = [
     ("src/cluster/life", PACKETS, RACK_TESTS + ["udp/contract"]),
 ] + [("src/cluster/" + name, COORDINATED, RACK_TESTS)
      for name in ("coordinator", "directory", "rules", "service", "state", "store")] + [
-    ("src/cluster/", ONE_SIDED + ["mutex"], ["sim/cluster", "sim/recover", "unit/table", "shm/contract", "shm/slots", "shm/names",
+    ("src/cluster/", ONE_SIDED + ["mutex"], ["sim/cluster", "sim/recover", "sim/each_request", "unit/table", "shm/contract", "shm/slots", "shm/names",
                                              "fuzz/layout", "shm/bad-input"]),
 ]
 MISTAKEN = {"citron_errs", "shift_errs"}  # MISTAKE() by another name
