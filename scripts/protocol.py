@@ -45,7 +45,7 @@ CONCERNS = [
     ("src/dataplane/netlock", ["netlock", "netlock-switches"], ["unit/netlock_rmt"] + NETLOCK_TESTS),
     ("src/dataplane/shards", ["netlock-switches", "fisslock-racks"], ["unit/rules"]),
     ("src/dataplane/", ON_NODE, NODE_TESTS),
-    ("src/cluster/host", PACKETS, RACK_TESTS + ["udp/contract"]),
+    ("src/cluster/host", PACKETS, ["unit/host_file"] + RACK_TESTS + ["udp/contract"]),
     ("src/cluster/join", PACKETS, RACK_TESTS + ["udp/contract"]),
     ("src/cluster/life", PACKETS, RACK_TESTS + ["udp/contract"]),
 ] + [("src/cluster/" + name, COORDINATED, RACK_TESTS)
