@@ -17,7 +17,8 @@
  *   ACQUIRE, CANCEL, RELEASE passed on: FORWARDED,        PUSH      round, pushed: one request of q2, with its client
  *            round, count; OVERFLOW: buffer only (4.3)    LAST      round, count: q2 is empty
  *   NOTIFY   round, count, pushed, room: q1 is empty
- *   PUSHED   round, pushed: all below that have come
+ *   PUSHED   round, pushed: all below that have come;
+ *            of a later round: the others never will
  *   TAKE     round: this lock is to move to the switch    HANDOVER  round, token: no client holds it any more; the switch grants
  *   GIVE     round, count, pushed, token: the server      GIVEN     round
  *            grants this lock

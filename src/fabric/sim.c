@@ -160,6 +160,12 @@ void sim_fabric_break(struct sim_fabric *fabric, uint32_t mistakes)
     fabric->mistakes = mistakes;
 }
 
+void sim_fabric_strike(struct sim_fabric *fabric, struct sim_strike *strikes, unsigned count)
+{
+    fabric->strikes = strikes;
+    fabric->strike_count = count;
+}
+
 void sim_fabric_free(struct sim_fabric *fabric)
 {
     for (unsigned i = 0; i < SIM_PROCESSES_MAX; i++) {

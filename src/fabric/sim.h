@@ -43,10 +43,28 @@ enum sim_fabric_mistakes {
     SIM_FABRIC_MISTAKES = (1 << 3) - 1,
 };
 
+/* A fault at one request of a process, which a test chooses: to try every request in turn. */
+enum sim_strike_how {
+    SIM_STRIKE_LOST,   /* it never takes effect, and its outcome is unknown */
+    SIM_STRIKE_UNSURE, /* it takes effect, and its outcome is unknown */
+    SIM_STRIKE_STALL,  /* the process pauses before it, for longer than a lease */
+    SIM_STRIKE_KINDS
+};
+
+struct sim_strike {
+    uint32_t process; /* its id */
+    uint64_t request; /* the number of the request, from 1, over all lives of the process */
+    enum sim_strike_how how;
+    uint64_t seen; /* requests until now */
+};
+
 /* Null if there is no memory. One per simulation, made before the harness adds its own hooks. */
 struct sim_fabric *sim_fabric_new(struct sim *sim, uint32_t caps);
 void sim_fabric_break(struct sim_fabric *fabric, uint32_t mistakes);
 void sim_fabric_free(struct sim_fabric *fabric);
+
+/* The strikes are the caller's, and live as long as the fabric. */
+void sim_fabric_strike(struct sim_fabric *fabric, struct sim_strike *strikes, unsigned count);
 
 /* An endpoint of a living process, connected to every host that exists or comes. Null if there is no memory. */
 struct fab_ep *sim_ep_new(struct sim_fabric *fabric, struct sim_process *process);

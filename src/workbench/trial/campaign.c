@@ -268,7 +268,9 @@ static int run_cluster(struct campaign *c, const struct campaign_params *p, cons
     int rc = begin(c, params.safety_ns, params.clients);
     if (rc)
         return rc;
-    if (c->busy && !p->faults) {
+    params.strikes = p->strikes;
+    params.strike_count = p->strike_count;
+    if (c->busy && !p->faults && !p->strike_count) {
         params.fabric_caps |= FAB_MASKED; /* built from compare-and-swaps, a step can be overtaken for ever */
         c->oracle.overtaking = p->design->overtaking;
         c->oracle.others = params.clients * params.tasks;

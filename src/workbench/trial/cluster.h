@@ -102,11 +102,13 @@ struct cluster_params {
     uint32_t faults;
     bool swarm; /* uneven faults: sim_config */
     uint32_t fabric_caps, fabric_mistakes;
-    uint32_t node_mistakes;  /* CLUSTER_HASTY_NODE */
-    bool on_node;            /* the nodes are memory nodes, and verbs are datagrams; else a fabric with NICs */
-    uint32_t node_can;       /* enum verbs_can */
-    uint64_t verbs_mistakes; /* of their executors */
-    bool assigned;           /* the node assigns slots; else clients claim them, which takes 128-bit atomics */
+    uint32_t node_mistakes;     /* CLUSTER_HASTY_NODE */
+    bool on_node;               /* the nodes are memory nodes, and verbs are datagrams; else a fabric with NICs */
+    uint32_t node_can;          /* enum verbs_can */
+    uint64_t verbs_mistakes;    /* of their executors */
+    struct sim_strike *strikes; /* of clients' processes: `process` is the client's number, and becomes its process's */
+    unsigned strike_count;
+    bool assigned; /* the node assigns slots; else clients claim them, which takes 128-bit atomics */
     uint64_t seed;
     uint64_t safety_ns;
     uint64_t time_max_ns;
