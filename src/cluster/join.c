@@ -4,6 +4,7 @@
 #include "world/world.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 #define AGAIN_NS (20 * NS_PER_MS)
 #define UNANSWERED_MAX 3u            /* a leader with etcd may take longer than AGAIN_NS */
@@ -55,9 +56,9 @@ static bool move_on(struct coord_list *l, struct net_addr leader)
 }
 
 /* One JOIN, retransmitted until it is answered. With no answer the next coordinator is asked. */
-static int ask_once(struct udp *u, struct coord_packet *ask, struct join_params *p, struct rack_welcome *out, uint64_t *stamp)
+static int ask_once(struct udp *u, struct coord_packet *ask, struct join_params *p, struct udp_batch *batch,
+                    struct rack_welcome *out, uint64_t *stamp)
 {
-    static _Thread_local struct udp_batch batch;
     unsigned unanswered = 0;
     int rc = -ETIMEDOUT;
     while (world_now(&world_real) < p->deadline) {
@@ -66,9 +67,9 @@ static int ask_once(struct udp *u, struct coord_packet *ask, struct join_params 
         bool answered = false, follow = false;
         ask->stamp = host_now();
         udp_send(u, &packet, 1);
-        while (!follow && udp_wait(u, &batch, 0, again))
-            for (unsigned i = 0; i < batch.count; i++) {
-                const struct coord_packet *a = coord_check(batch.packet[i].data, batch.packet[i].len, 0);
+        while (!follow && udp_wait(u, batch, 0, again))
+            for (unsigned i = 0; i < batch->count; i++) {
+                const struct coord_packet *a = coord_check(batch->packet[i].data, batch->packet[i].len, 0);
                 if (!is_answer(a, ask))
                     continue;
                 if (a->head.type == COORD_WELCOME) {
@@ -78,7 +79,8 @@ static int ask_once(struct udp *u, struct coord_packet *ask, struct join_params 
                     return 0;
                 }
                 rc = a->code;
-                follow = rc == COORD_NOT_LEADER && net_addr_is(batch.packet[i].from, packet.to) && move_on(&p->coordinators, a->at);
+                follow =
+                    rc == COORD_NOT_LEADER && net_addr_is(batch->packet[i].from, packet.to) && move_on(&p->coordinators, a->at);
                 answered = true;
                 if (rc != -EAGAIN && rc != COORD_NOT_LEADER)
                     return rc < 0 ? rc : -EPROTO;
@@ -96,13 +98,17 @@ static int ask_once(struct udp *u, struct coord_packet *ask, struct join_params 
 int join(struct udp *u, struct join_params *p, struct rack_welcome *out, uint64_t *stamp)
 {
     struct coord_packet ask = join_packet(p);
+    struct udp_batch *batch = calloc(1, sizeof *batch);
+    if (!batch)
+        return -ENOMEM;
     if (!p->nonce)
         ask.head.nonce = world_random(&world_real) | 1;
-    int rc = ask_once(u, &ask, p, out, stamp);
+    int rc = ask_once(u, &ask, p, batch, out, stamp);
     for (uint64_t ignored; !rc && ask.head.index + COORD_WELCOME_SERVERS < out->said.config.servers;) {
         ask.head.index += COORD_WELCOME_SERVERS;
-        rc = ask_once(u, &ask, p, out, &ignored);
+        rc = ask_once(u, &ask, p, batch, out, &ignored);
     }
+    free(batch);
     return rc;
 }
 
@@ -132,21 +138,21 @@ static int find_answer(const struct udp_batch *batch, const struct coord_packet 
 int ask_leader(struct coord_list *l, uint64_t term, struct net_addr self, const struct coord_packet *ask, uint32_t len,
                enum coord_type type, uint64_t deadline, void *answer, uint32_t answer_len)
 {
-    static _Thread_local struct udp_batch batch;
     uint64_t pause_max = l->count > 1 ? SEVERAL_NS : NS_PER_S;
     struct udp u;
     int rc = udp_open(&u, net_addr_at_port(self, 0));
     if (rc)
         return rc;
-    rc = -ETIMEDOUT;
+    struct udp_batch *batch = calloc(1, sizeof *batch);
+    rc = batch ? -ETIMEDOUT : -ENOMEM;
     for (uint64_t pause = AGAIN_NS; rc == -ETIMEDOUT && world_now(&world_real) < deadline; pause = min_u64(2 * pause, pause_max)) {
         const struct udp_out packet = {.to = coord_list_at(l), .len = len, .data = ask};
         uint64_t again = min_u64(world_now(&world_real) + pause, deadline);
         bool told = false;
         udp_send(&u, &packet, 1);
-        while (rc == -ETIMEDOUT && udp_wait(&u, &batch, 0, again)) {
+        while (rc == -ETIMEDOUT && udp_wait(&u, batch, 0, again)) {
             struct net_addr leader;
-            rc = find_answer(&batch, ask, type, term, answer, answer_len, &leader);
+            rc = find_answer(batch, ask, type, term, answer, answer_len, &leader);
             if (rc != COORD_NOT_LEADER)
                 continue;
             rc = -ETIMEDOUT; /* until the leader answers */
@@ -157,6 +163,7 @@ int ask_leader(struct coord_list *l, uint64_t term, struct net_addr self, const 
         if (!told && rc == -ETIMEDOUT)
             coord_list_next(l);
     }
+    free(batch);
     udp_close(&u);
     return rc;
 }
