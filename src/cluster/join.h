@@ -34,7 +34,7 @@ int exchange(struct net_addr to, struct net_addr self, const struct coord_packet
              uint64_t deadline, void *answer, uint32_t answer_len);
 
 /* The same for the coordinator that leads. Answers of one with a lower term than this are dropped. */
-int ask_leader(struct coord_list *coordinators, uint64_t term, struct net_addr self, const struct coord_packet *ask, uint32_t len,
+int ask_leader(struct coord_list *l, uint64_t term, struct net_addr self, const struct coord_packet *ask, uint32_t len,
                enum coord_type type, uint64_t deadline, void *answer, uint32_t answer_len);
 
 #endif

@@ -118,7 +118,12 @@ int etcd_parse_version(const char *text, size_t len, unsigned *major, unsigned *
 {
     json_t *root = json_loadb(text, len, 0, NULL);
     const char *version = json_string_value(json_object_get(root, "etcdserver"));
-    int rc = version && sscanf(version, "%3u.%3u", major, minor) == 2 && *major < VERSION_MAX && *minor < VERSION_MAX ? 0 : -EPROTO;
+    char *end = NULL;
+    unsigned long first = version ? strtoul(version, &end, 10) : 0,
+                  second = end && *end == '.' ? strtoul(end + 1, &end, 10) : VERSION_MAX;
+    int rc = version && *version >= '0' && *version <= '9' && first < VERSION_MAX && second < VERSION_MAX ? 0 : -EPROTO;
+    *major = (unsigned)min_u64(first, VERSION_MAX);
+    *minor = (unsigned)min_u64(second, VERSION_MAX);
     json_decref(root);
     return rc;
 }

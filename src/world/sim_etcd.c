@@ -153,7 +153,7 @@ static void arrive(void *arg, uint64_t travel_ns)
         sim_note(s->sim, r->reads ? "ETCD READ" : "ETCD TXN", 0, s->revision, (uint64_t)-r->rc);
     if (r->abandoned)
         forget(s, r);
-    else if (r->answered && r->waiter.task)
+    else if (s->sim && r->answered && r->waiter.task)
         sim_ticket_wake_at(r->waiter, sim_now(s->sim) + travel_ns);
 }
 
