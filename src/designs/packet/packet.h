@@ -93,16 +93,23 @@ struct rack_config {
     uint16_t switches;                 /* 2: there is a backup, at port 1 of MACHINE_SWITCH; else one */
     uint16_t racks;                    /* switches among which the locks are divided; 0: there is one, or none */
     uint16_t rack;                     /* to a switch: which of them it is */
-    uint16_t spare[3];
+    uint16_t spare;
+    uint32_t member_us; /* the membership lease, in microseconds: for so long a host goes on without its coordinator */
     uint64_t locks;
     uint64_t switch_locks; /* for how many the switch has room, if servers have the others (`spills`); 0: for all */
-    uint64_t lease_ns;     /* of a host, at each server or switch that gives leases */
+    uint64_t lease_ns;     /* the lock lease: of a host, at each server or switch that gives leases */
     uint64_t retry_ns;     /* until the first retransmission; then twice as long every time, up to a bound */
     uint64_t options;      /* the design's own: policies */
     uint64_t mistakes;     /* on purpose; 0 but in variants of the workbench (dataplane/mistake.h) */
     uint32_t keys;         /* enum pawl_keys; 0: dense. Others have their indexes from the coordinator (cluster/directory.h) */
     uint32_t group;        /* dense keys that share a lock, for where there are more keys than locks are worth having; 0: one */
 };
+
+/* The membership lease, which the coordinator gives. Without a coordinator there is none, and the lock lease stands for it. */
+static inline uint64_t rack_member_ns(const struct rack_config *c)
+{
+    return c->member_us ? c->member_us * UINT64_C(1000) : c->lease_ns;
+}
 
 /* Switches that take part in the space. */
 static inline unsigned rack_switches(const struct rack_config *c)
