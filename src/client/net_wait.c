@@ -136,7 +136,9 @@ static void on_acknowledged(struct net *n, const struct coord_beat *beat, struct
     if (beat->packet.stamp > host_now() || until <= __atomic_load_n(&h->until_ns, __ATOMIC_ACQUIRE) ||
         !host_lives(&n->host, host_now()))
         return;
-    uint32_t version = host_places_version(h);
+    uint32_t version = host_places_version(h), server = beat->packet.role;
+    if (beat->places > version && server && server <= h->config.servers && n->host.design->server_since)
+        n->host.design->server_since(n->host.memory, h->config.server[server - 1], (uint32_t)beat->packet.code, out);
     if (host_move(h, beat))
         rouse(n, out);
     if (host_places_version(h) != version)

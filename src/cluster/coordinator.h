@@ -111,7 +111,8 @@ struct coord_beat {
     struct net_addr switches[RACKS_MAX]; /* none: unknown, or, with port COORD_AWAY: there is none, and nothing is to be sent */
     struct rack_rules rules;
     uint32_t places; /* of a host: version of the places of lock servers that it goes by. To a host: its version when it has taken
-                        the place that packet.role (number + 1; 0: none) and packet.at say */
+                        the place that packet.role (number + 1; 0: none), packet.at and packet.code (the least life that counts)
+                        say */
 };
 static_assert(sizeof(struct coord_beat) == 408, "no padding");
 #define COORD_AWAY 1

@@ -4,10 +4,10 @@
  * A server that is lost for good is replaced by one at another address. The old one may live and be cut off from the coordinator
  * alone, so its place is given away only when no host can use it any more. First the place is *away*: hosts are told so in the
  * acknowledgements of their heartbeats, one changed place at a time, in the order of the places' versions. A host confirms the
- * version with its next heartbeat. From then on it sends nothing to the old server, and so its lock lease there ends. When each
- * host has confirmed, or its membership lease has ended, the successor begins; it waits for a lock lease before it grants. If the
- * old server says that it has stopped, no confirmation is needed. Versions are lives, so they rise over restarts of the
- * coordinator.
+ * version with its next heartbeat. From then on it sends nothing to the old server and takes nothing from it: no hold begins there,
+ * and the host's lock lease there ends. When each host has confirmed, or its membership lease has ended, the successor begins. It
+ * waits for a lock lease before it grants. If the old server says that it has stopped, no confirmation is needed. Versions are
+ * lives, so they rise over restarts of the coordinator.
  *
  * Designs whose servers talk to a switch replace a server only when there is no host. */
 #include "cluster/coordinator_internal.h"
@@ -17,7 +17,7 @@
 
 static bool can_replace(const struct coordinator *c)
 {
-    return !c->design->packet->switch_packet;
+    return c->design->packet->server_since;
 }
 
 void coord_servers_begin(struct coordinator *c)
@@ -54,17 +54,26 @@ void coord_tell_place(const struct coordinator *c, const struct coord_member *m,
     ack->places = c->server[next].version;
     ack->packet.role = next + 1;
     ack->packet.at = coord_server_at(c, next);
+    ack->packet.code = (int32_t)c->server[next].life;
 }
 
 /* ---- replacing ---- */
 
+/* The log has it before hosts hear of it, as a life that no server has: they will take nothing from the old server any more, so it
+ * must not have its place again in its old life. */
 static bool turn_away(struct coordinator *c, struct coord_station *s, uint64_t now)
 {
     uint32_t version = coord_next_life(c, now);
     if (!version)
         return false;
     c->servers -= s->nonce != 0;
-    *s = (struct coord_station){.at = s->at, .heard_ns = s->heard_ns, .stopped = s->stopped, .version = version, .away = true};
+    *s = (struct coord_station){.at = s->at,
+                                .life = version,
+                                .version = version,
+                                .heard_ns = s->heard_ns,
+                                .stopped = s->stopped,
+                                .away = true,
+                                .unwritten = c->logged};
     return true;
 }
 

@@ -379,6 +379,10 @@ struct packet_design {
      * already, and the session must be ended. */
     uint64_t (*expiry)(const void *host, uint32_t session);
 
+    /* The lock server on that machine has this life or a later one: packets of earlier lives do not count any more, while what they
+     * granted stays until its lease ends. Null: lock servers of the design are not replaced while there are hosts. */
+    void (*server_since)(void *host, uint16_t machine, uint32_t life, struct outbox *out);
+
     /* Of a host in several racks: in which of them it has a lease, a bit each. Null: it knows one switch only. */
     uint32_t (*racks)(const void *host, uint64_t now);
 

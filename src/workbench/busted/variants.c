@@ -112,6 +112,7 @@ static const struct variant {
     {FISSLOCK("unpaused", UNPAUSED, FISSLOCK_RESTLESS, "a lock that moves is decided at both places")},
     {FISSLOCK("blank", BLANK, FISSLOCK_RESTLESS, "a free lock moves without its token")},
     {FISSLOCK("amnesia", AMNESIA, FISSLOCK_RESTLESS, "a server that lost its memory decides at once")},
+    {SRVLOCK("silent", SILENT, "a host does not report its shared holds to a server that restarted")},
     {COORDINATOR("clock", CLOCK, "lives begin at what the wall clock shows")},
     {COORDINATOR("anonymous", ANONYMOUS, "a state that is missing is taken for a new space, and spaces have no id")},
     {COORDINATOR("early", EARLY, "answers are sent before the log is synced")},

@@ -267,6 +267,15 @@ void rack_host_welcome(struct rack_member *m)
             sim_process_restart(h->clients[s]->process);
 }
 
+void rack_host_place(struct rack_member *m, unsigned server, uint32_t life)
+{
+    struct rack_host *h = container_of(m, struct rack_host, member);
+    if (!h->rack->design->server_since)
+        return;
+    h->rack->design->server_since(h->memory, h->rack->config.server[server], life, rack_host_outbox(h));
+    rack_host_flush(h);
+}
+
 /* All its sessions are lost: other processes take the place of theirs when the host has joined again. */
 void rack_host_ended(struct rack_member *m)
 {

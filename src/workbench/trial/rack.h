@@ -252,6 +252,7 @@ void rack_switch_flush(struct rack *r); /* sends what the switch has in the outb
 
 void rack_host_welcome(struct rack_member *m);
 void rack_host_ended(struct rack_member *m);
+void rack_host_place(struct rack_member *m, unsigned server, uint32_t life); /* another lock server has, or will have, the place */
 void rack_box_welcome(struct rack_member *m);
 void rack_box_ended(struct rack_member *m);
 

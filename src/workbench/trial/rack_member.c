@@ -198,8 +198,10 @@ static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
     if (b->places <= m->places || b->packet.role > m->welcome.config.servers)
         return;
     m->places = b->places;
-    if (b->packet.role)
+    if (b->packet.role) {
         m->welcome.servers[b->packet.role - 1] = b->packet.at;
+        rack_host_place(m, b->packet.role - 1, (uint32_t)b->packet.code);
+    }
     say_beat(m, 0, 0); /* the coordinator hears of it at once, and there may be more */
 }
 
