@@ -33,7 +33,7 @@ static int refresh(const char *path, const char *command)
 
 int main(int argc, char **argv)
 {
-    pawl *p;
+    pawl *p = NULL;
     pawl_grant g;
     if (argc < 4) {
         fprintf(stderr, "usage: cache FILE MAX-AGE-SECONDS COMMAND [PLACE]\n");
@@ -60,5 +60,6 @@ int main(int argc, char **argv)
     }
     if (rc)
         fprintf(stderr, "cache: %s (%s)\n", pawl_strerror(rc), pawl_explain());
+    pawl_close(p);
     return rc != 0;
 }

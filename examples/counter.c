@@ -7,7 +7,7 @@
 
 int main(int argc, char **argv)
 {
-    pawl *p;
+    pawl *p = NULL;
     pawl_grant g;
     if (argc < 3) {
         fprintf(stderr, "usage: counter FILE TIMES [PLACE]\n");
@@ -31,9 +31,8 @@ int main(int argc, char **argv)
         fclose(f);
         rc = pawl_unlock(p, &g);
     }
-    if (rc) {
+    if (rc)
         fprintf(stderr, "counter: %s (%s)\n", pawl_strerror(rc), pawl_explain());
-        return 1;
-    }
-    return -pawl_close(p);
+    pawl_close(p);
+    return rc != 0;
 }

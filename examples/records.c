@@ -21,7 +21,7 @@ static int add_one(int fd, off_t at)
 int main(int argc, char **argv)
 {
     const pawl_options o = {.design = "citron", .unit_bytes = RECORD_BYTES};
-    pawl *p;
+    pawl *p = NULL;
     pawl_grant g;
     if (argc < 4) {
         fprintf(stderr, "usage: records FILE RECORD TIMES [PLACE]\n");
@@ -45,5 +45,6 @@ int main(int argc, char **argv)
     }
     if (rc)
         fprintf(stderr, "records: %s (%s)\n", pawl_strerror(rc), pawl_explain());
+    pawl_close(p);
     return rc != 0;
 }

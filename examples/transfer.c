@@ -20,7 +20,7 @@ static int balance(const char *path, long long change)
 
 int main(int argc, char **argv)
 {
-    pawl *p;
+    pawl *p = NULL;
     if (argc < 4 || atoi(argv[2]) < 2) {
         fprintf(stderr, "usage: transfer FOLDER ACCOUNTS TIMES [PLACE]\n");
         return 2;
@@ -46,5 +46,6 @@ int main(int argc, char **argv)
     }
     if (rc)
         fprintf(stderr, "transfer: %s (%s)\n", pawl_strerror(rc), pawl_explain());
+    pawl_close(p);
     return rc != 0;
 }
