@@ -119,6 +119,7 @@ void net_duties(struct net *n, struct udp *through, bool tick); /* tick: even if
 void net_renew(struct net *n);
 /* Tells data servers the address of this process, so that they answer directly and not through the switch. */
 void net_say_here(struct net *n);
+void net_say_leave(struct net *n, struct udp *through); /* the host holds nothing any more */
 
 /* Until when an answer to a call is waited for: a try must be answered within a lease, or no granter can say whether the lock is
  * held

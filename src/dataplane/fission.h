@@ -422,6 +422,26 @@ static inline void fission_answer_for_absent(struct fission_packet *p)
     p->head.to = asker;
 }
 
+/* An agent asks a holder on another host whether it still holds. */
+static inline bool fission_asks_holder(const struct fission_packet *p)
+{
+    return p->head.type == FISSION_GRANT && !(p->flags & FISSION_AGENT) && p->head.from.machine != MACHINE_SWITCH;
+}
+
+/* The lease of the holder's host is over, so its hold has ended, and that host may never send a packet again: the decider releases
+ * in its place. */
+static inline void fission_release_for_lost(struct fission_packet *p)
+{
+    struct place agent = p->head.from;
+    p->head.type = FISSION_RELEASE;
+    p->head.from = p->head.to;
+    p->head.to = agent;
+    p->flags = FISSION_DONE;
+    p->inca = 0;
+    p->word =
+        FISSION_WORD_HELD | (uint64_t)agent.machine << FISSION_WORD_MACHINE_SHIFT | (uint64_t)p->term << FISSION_WORD_TERM_SHIFT;
+}
+
 /* ---- destination ---- */
 
 enum fission_dest {

@@ -22,6 +22,7 @@
 #define CALL_SALT UINT64_C(0x63616c6c)
 #define RANK_SALT UINT64_C(0x72616e6b)
 #define LONG_SALT UINT64_C(0x6c6f6e67)
+#define MEMBER_SALT UINT64_C(0x6d656d626572)
 #define SWARM_SALT UINT64_C(0x737761726d)
 #define MODEL_SALT UINT64_C(0x6d6f64656c73)
 #define MODEL_ONE_IN 4 /* runs of a swarm: with the model of a testbed, whose verbs and packets are in other proportions */
@@ -327,6 +328,7 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
         .safety_ns = SAFETY_MIN_NS + rng_below(r, SAFETY_SPAN_NS),
         .lease_ns = c->mix.lease_ns,
         .retry_ns = RETRY_NS,
+        .member_ns = c->mix.lease_ns << mix64(p->seed ^ MEMBER_SALT) % 4, /* not from the stream either */
         .options = p->design->packet->draws ? rng_next(r) & p->design->packet->draws : 0,
         .trace = p->trace,
         .work = campaign_work,

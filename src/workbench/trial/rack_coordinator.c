@@ -50,7 +50,7 @@ struct rack_coordinator {
     struct rng random;
     uint32_t active; /* faults in this run */
     /* Set by the operator: */
-    uint64_t lease_ns;
+    uint64_t lease_ns, member_ns;
     const char *path;
     uint32_t wall; /* the clock, in lives */
     /* Faults of the disk: */
@@ -126,6 +126,7 @@ static struct coord_params params_of(struct rack_coordinator *k)
         .space = "sim",
         .locks = p->locks,
         .lease_ns = k->lease_ns,
+        .member_ns = max_u64(k->member_ns, k->lease_ns),
         .retry_ns = p->retry_ns,
         .machines = c->machines,
         .sessions = c->sessions,
@@ -187,7 +188,7 @@ static void run(struct rack_coordinator *k)
             answers += service_packet(&k->service, k->inbox[k->first].data, k->inbox[k->first].len, k->inbox[k->first].from,
                                       clock_of(k), &k->answers[answers]);
         send_all(k, service_commit(&k->service, k->answers, answers, clock_of(k)));
-        if (MISTAKE(k->rack->config.mistakes, COORD_MISTAKE_EARLY | COORD_MISTAKE_HASTY))
+        if (MISTAKE(k->rack->config.mistakes, COORD_MISTAKE_EARLY | COORD_MISTAKE_AHEAD))
             service_commit(&k->service, k->answers, 0, clock_of(k));
         k->log_end = k->service.file.end;
         coordinator_tick(&k->service.coordinator, clock_of(k));
@@ -343,8 +344,12 @@ static void meanwhile(struct rack_coordinator *k)
         count(k, FAULT_OPERATOR);
         if (rng_chance(r, 1, 2))
             k->lease_ns = (k->rack->params.lease_ns << rng_below(r, 4)) >> rng_below(r, 3); /* a quarter to eight times */
-        for (unsigned i = 0; i < count_of(k->rack); i++) /* all have the same settings, from their next start on */
+        if (rng_chance(r, 1, 4))
+            k->member_ns = k->rack->params.lease_ns << rng_below(r, 5);
+        for (unsigned i = 0; i < count_of(k->rack); i++) { /* all have the same settings, from their next start on */
             k->rack->coordinator[i].lease_ns = k->lease_ns;
+            k->rack->coordinator[i].member_ns = k->member_ns;
+        }
         k->wall = rng_chance(r, 1, 2) ? k->wall + 1 : (uint32_t)(1 + rng_below(r, 2 * WALL_BEGIN));
         if (rng_chance(r, 1, 3))
             k->path = PATH_OTHER;
@@ -477,6 +482,26 @@ void rack_coordinator_restarted(struct rack *r, const struct sim_process *proces
     sim_at(&r->sim, sim_now(&r->sim) + 1, start, k, process->generation);
 }
 
+/* The coordinator does not hear of a lock server and of some hosts for a while. They hear of each other. */
+static void cut_off_granter(struct rack_coordinator *k)
+{
+    struct rack *r = k->rack;
+    struct sim *sim = &r->sim;
+    uint64_t lease = r->params.lease_ns, draw = rng_next(&k->random);
+    uint64_t until = min_u64(sim_now(sim) + 2 * lease + rng_below(&k->random, 4 * (lease + k->member_ns)), r->params.safety_ns);
+    uint32_t server = r->servers[draw % r->server_count].process->host->id;
+    if (!(sim->faults.active & FAULT_BIT(FAULT_PARTITION)) || !rng_chance(&k->random, 2, 3))
+        return;
+    count(k, FAULT_PARTITION);
+    sim_partition(sim, k->host->id, server, until);
+    sim_partition(sim, server, k->host->id, until);
+    for (unsigned i = 0; i < r->params.hosts; i++)
+        if (draw >> (8 + i) & 1) {
+            sim_partition(sim, k->host->id, r->hosts[i].host->id, until);
+            sim_partition(sim, r->hosts[i].host->id, k->host->id, until);
+        }
+}
+
 /* A lock server at another address, which asks for a place again and again. It is given one only if no host can use the old server
  * any more. */
 static void start_spare(void *arg, uint64_t tag)
@@ -485,6 +510,7 @@ static void start_spare(void *arg, uint64_t tag)
     (void)tag;
     r->spare.spare = true;
     r->spare.machine = r->config.server[0];
+    cut_off_granter(r->coordinator);
     int rc = rack_box_add(r, &r->spare, RACK_SERVER, sim_host_new(&r->sim));
     assert(!rc);
 }
@@ -546,6 +572,7 @@ static int coordinator_init_at(struct rack *r, unsigned number)
     k->wall = WALL_BEGIN;
     k->path = PATH_OURS;
     k->lease_ns = r->params.lease_ns;
+    k->member_ns = r->params.member_ns;
     sim_disk_init(&k->disk, &r->sim, r->params.seed);
     k->disk.on_sync = on_sync;
     k->disk.ctx = k;
@@ -577,7 +604,7 @@ void rack_coordinator_begin(struct rack *r)
         uint64_t times = rng_below(&k->random, CRASHES_MAX);
         start(k, k->process->generation);
         if (active & FAULT_BIT(FAULT_OPERATOR) && r->server_count && !i)
-            sim_at_background(&r->sim, rng_below(&k->random, r->params.safety_ns), start_spare, r, 0);
+            sim_at_background(&r->sim, rng_below(&k->random, r->params.safety_ns / 2), start_spare, r, 0);
         if (k->active & FAULT_BIT(FAULT_CRASH_COORDINATOR))
             sim_at_background(&r->sim, 1 + rng_below(&k->random, 1 + r->params.safety_ns / (1 + times)), strike, k, times);
     }
