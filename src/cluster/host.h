@@ -38,7 +38,7 @@ struct host_header {
     struct coord_list coordinators; /* any thread of the host reads it; changes with the mutex */
     uint64_t term;                  /* of the latest coordinator that was heard; likewise */
     uint64_t heard_ns, moved_ns;    /* when that was; when the host began to send to another one; atomic */
-    struct host_places { /* where to send to; changes (host_switch, host_server): the one at places_version % 2 counts */
+    struct host_places {            /* where to send to; changes (host_switch, host_server): the one at places_version % 2 counts */
         struct net_addr switches[RACKS_MAX], servers[RACK_SERVERS_MAX];
         uint32_t version; /* of the lock servers' places, as the coordinator counts them */
     } places[2];
