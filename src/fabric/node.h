@@ -67,6 +67,7 @@ struct fab_node {
     struct node_request requests[VERBS_WINDOW];
     struct node_ask *asks; /* questions under way */
     uint64_t ask_id;
+    uint64_t fence_after_ns; /* until then no fence is asked for: the last one was not answered */
     /* Copies of own words that were stored (fab_own_*). */
     fab_addr own_base;
     uint64_t own_count, *own;

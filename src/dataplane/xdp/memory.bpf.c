@@ -7,7 +7,7 @@
  * moment, and no more is promised. The program cannot be interrupted for good while it holds a latch: the verifier bounds what it
  * does.
  *
- * settings: `space`; `generation` is the life of the memory, `locks` its bytes, `options` the number of clients. */
+ * settings: `space`; `locks` are the bytes of memory, `options` the number of clients. `live.life` is the life of the memory. */
 #include "dataplane/xdp/frame.bpf.h"
 
 #define VERBS_FRAME struct xdp_md
@@ -239,11 +239,9 @@ SEC("xdp") int plane(struct xdp_md *ctx)
     struct verbs_head *h = (void *)f.head;
     if (h->type != VERBS_BATCH && h->type != VERBS_WAIT)
         return pass(count, PLANE_CONTROL);
-    if (live.closed)
-        return pass(count, PLANE_CLOSED);
     if (h->version != VERBS_VERSION || h->features & ~VERBS_FEATURES || h->space != settings.space)
         return drop(count, PLANE_ALIEN);
-    if (h->node_life != settings.generation)
+    if (h->node_life != live.life)
         return answer(&f, count, h, VERBS_FENCED);
     uint32_t number = h->client;
     struct verbs_client *c = bpf_map_lookup_elem(&clients, &number);

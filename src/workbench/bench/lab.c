@@ -70,7 +70,6 @@ static void remove_leftovers(void)
 
 int bench_lab_start(struct bench_lab *l, const struct bench_params *p, const struct design *design, char why[BENCH_WHY_LEN])
 {
-    char options[128];
     *l = (struct bench_lab){.lab = {.racks = 1, .hosts = p->nodes}, .rack = {.lab = &l->lab, .rack = 1, .design = design->name}};
     snprintf(l->lab.name, sizeof l->lab.name, PREFIX "%d-%s", (int)getpid(), design->name);
     remove_leftovers();
@@ -80,12 +79,12 @@ int bench_lab_start(struct bench_lab *l, const struct bench_params *p, const str
         l->lab.name[0] = 0; /* another's */
         return rc;
     }
-    snprintf(options, sizeof options, "--keys dense --locks %" PRIu64 " --sessions %u --fresh", p->workload.locks,
-             p->clients / p->nodes + SESSIONS_SPARE);
-    lab_rack_serve(&l->rack, options);
+    snprintf(l->options, sizeof l->options, "--keys dense --locks %" PRIu64 " --sessions %u", p->workload.locks,
+             p->clients / (lab_rack_is_node(&l->rack) ? 1 : p->nodes) + SESSIONS_SPARE);
+    lab_rack_serve(&l->rack, l->options, true);
     usleep(LOOK_US);
     if (lab_rack_has_switch(&l->rack))
-        lab_rack_switch(&l->rack, true);
+        lab_rack_control(&l->rack, true);
     rc = await_lock(l);
     if (rc)
         snprintf(why, BENCH_WHY_LEN, "the lab's rack does not come up");
