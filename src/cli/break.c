@@ -3,7 +3,6 @@
 #include "cli/break.h"
 #include "cli/commands.h"
 #include "cli/show.h"
-#include "client/net.h"
 #include "cluster/session.h"
 
 #include <errno.h>
@@ -84,10 +83,11 @@ static int json_loss(void *ctx, const struct inspect_lock *lock)
 static int announce(const struct breaking *b)
 {
     for (uint32_t i = 0; i < b->count; i++) {
-        char command[COMMAND_LEN];
+        char command[COMMAND_LEN], name[SESSION_NAME_LEN];
         struct losses l = {.except = b->index};
         cli_command_of(&b->victims[i], command);
-        fprintf(stderr, "session of process %u: ", b->victims[i].pid);
+        cli_session_name(&b->victims[i], name);
+        fprintf(stderr, "session of %s: ", name);
         cli_put_text(stderr, command, strlen(command));
         fputc('\n', stderr);
         int rc = inspect_locks_of(&b->o->locker, b->victims[i].slot, print_loss, &l);
@@ -131,6 +131,8 @@ static int break_all(struct breaking *b)
 {
     for (uint32_t i = 0; i < b->count; i++) {
         struct losses l = {.except = b->index, .j = &b->j};
+        char name[SESSION_NAME_LEN];
+        cli_session_name(&b->victims[i], name);
         if (opts.json) {
             json_object(&b->j, NULL);
             cli_json_session(&b->j, &b->victims[i]);
@@ -143,9 +145,9 @@ static int break_all(struct breaking *b)
             json_bool(&b->j, "broken", !rc);
             json_end(&b->j);
         } else if (rc == -ENOENT) {
-            printf("process %u had let go by itself\n", b->victims[i].pid);
+            printf("%s had let go by itself\n", name);
         } else if (!rc) {
-            printf("process %u lost its session\n", b->victims[i].pid);
+            printf("%s lost its session\n", name);
         }
         if (rc && rc != -ENOENT)
             return rc;
@@ -205,7 +207,10 @@ int cmd_break(int argc, char **argv)
     if (rest.count != 1)
         return args_complain(&usage, "needs the name of one lock");
     status = cli_place("break", opts.space, place);
-    if (!status && !strncmp(place, NET_SCHEME, strlen(NET_SCHEME)))
+    bool rack = false;
+    if (!status)
+        status = cli_is_rack("break", place, &rack);
+    if (!status && rack)
         return break_on_rack(place, rest.words[0], opts.yes, opts.json);
     if (!status)
         status = open_to_show("break", place, &o);

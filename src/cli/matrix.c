@@ -58,13 +58,17 @@ static const struct proof {
     {"netlock-switches", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock"}},
     {"cas", SHM, {[EXCLUSIVE] = "shm/baselines", [TIMEOUT] = "shm/baselines"}},
     {"cas", SIM, {[EXCLUSIVE] = "sim/cas", [TIMEOUT] = "sim/cas"}},
+    {"cas", NODE, {[EXCLUSIVE] = "udp/node_baselines", [TIMEOUT] = "udp/node_baselines"}},
     {"cas-backoff", SHM, {[EXCLUSIVE] = "shm/baselines", [TIMEOUT] = "shm/baselines"}},
     {"cas-backoff", SIM, {[EXCLUSIVE] = "sim/cas", [TIMEOUT] = "sim/cas"}},
+    {"cas-backoff", NODE, {[EXCLUSIVE] = "udp/node_baselines", [TIMEOUT] = "udp/node_baselines"}},
     {"spin", SHM, {[EXCLUSIVE] = "shm/baselines", [TIMEOUT] = "shm/baselines"}},
     {"spin", SIM, {[EXCLUSIVE] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"mcs", SIM, {[EXCLUSIVE] = "sim/baselines"}},
     {"dslr", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [RECOVERY] = "sim/baselines"}},
+    {"dslr", NODE, {[EXCLUSIVE] = "udp/node_baselines", [SHARED] = "udp/node_baselines", [RECOVERY] = "udp/node_baselines"}},
     {"drtm", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
+    {"drtm", NODE, {[EXCLUSIVE] = "udp/node_baselines", [SHARED] = "udp/node_baselines", [TIMEOUT] = "udp/node_baselines"}},
     {"rmarw", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines"}},
     {"rpc", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"rpc-retry", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
@@ -127,7 +131,7 @@ static void print_row(bool markdown, const char *design, const char *on, const c
     printf(markdown ? "| %s | %s |" : "%-14s %-8s", design, on);
     for (unsigned f = 0; f < DESIGN_FEATURES; f++) {
         if (!markdown)
-            printf(" %-*s", f + 1 < DESIGN_FEATURES ? 13 : 0, cells[f] ? cells[f] : "-");
+            printf(" %-*s", f + 1 < DESIGN_FEATURES ? 18 : 0, cells[f] ? cells[f] : "-");
         else if (cells[f])
             printf(" yes: `%s` |", cells[f]);
         else
@@ -143,7 +147,7 @@ static void print_header(bool markdown)
         if (markdown)
             printf(" %s |", design_feature_name(f));
         else
-            printf(" %-*s", f + 1 < DESIGN_FEATURES ? 13 : 0, design_feature_name(f));
+            printf(" %-*s", f + 1 < DESIGN_FEATURES ? 18 : 0, design_feature_name(f));
     putchar('\n');
     for (unsigned f = 0; f < DESIGN_FEATURES + 2 && markdown; f++)
         printf("%s---|", f ? "" : "|");

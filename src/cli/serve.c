@@ -314,6 +314,9 @@ static int check_serve(const struct args *usage, const struct design **design)
         return args_complain(usage, "there is no design '%s'; 'pawl doctor --matrix' lists the designs", opts.design);
     if (!((*design)->substrates & (DESIGN_ON_UDP | DESIGN_ON_NODE)))
         return args_complain(usage, "the design '%s' does not run between machines", opts.design);
+    if ((*design)->kind == DESIGN_BASELINE)
+        return args_complain(usage, "the design '%s' is a baseline, which 'pawl bench' and 'pawl sim' compare others with",
+                             opts.design);
     if ((*design)->substrates & DESIGN_ON_NODE && check_memory(usage))
         return EXIT_USAGE;
     if (check_kernel(usage, (*design)->substrates & DESIGN_ON_NODE_XDP))

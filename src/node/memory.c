@@ -140,7 +140,7 @@ static uint32_t answer_other(const struct memory_node *m, void *packet, uint32_t
     if (len >= sizeof *h && len <= PACKET_MAX && packet_readable(h) && h->family == PACKET_ECHO)
         return h->type ? len : 0;
     const struct coord_packet *ask = coord_check(packet, len, 0);
-    if (!ask || ask->head.type != COORD_JOIN)
+    if (!ask || (ask->head.type != COORD_JOIN && ask->head.type != COORD_WHO && ask->head.type != COORD_RULES))
         return 0;
     struct coord_packet answer;
     coord_make(&answer, COORD_REFUSED, m->p.space, &m->identity, ask->head.nonce);

@@ -18,10 +18,13 @@ static bool has(enum design_features f)
 static void basics(pawl *p, pawl *q)
 {
     pawl_grant g, h;
+    pawl_state state;
     CHECK_OK(pawl_lock(p, pawl_id(1), PAWL_EXCLUSIVE, &g));
     CHECK(g.token && g.mode == PAWL_EXCLUSIVE && g.expiry_ns > pawl_now());
     CHECK_OK(pawl_check(p, &g));
     CHECK_RC(pawl_trylock(q, pawl_id(1), PAWL_EXCLUSIVE, &h), -PAWL_EHELD);
+    CHECK_OK(pawl_query(q, pawl_id(1), &state));
+    CHECK(state.mode == PAWL_EXCLUSIVE && state.token == g.token);
     CHECK_RC(pawl_timedlock(q, pawl_id(1), PAWL_EXCLUSIVE, pawl_in(20 * NS_PER_MS), &h), -ETIMEDOUT);
     CHECK_OK(pawl_extend(p, &g));
     CHECK_RC(pawl_unlock(q, &g), -PAWL_ENOTOWNER);
