@@ -92,6 +92,12 @@ static inline uint64_t fab_node_proof(const struct fab_node *n)
 /* From now on stores to these words of the session's own are kept here, too, and loads cost nothing. -ENOMEM. */
 int fab_node_set_own(struct fab_node *n, fab_addr base, uint64_t bytes);
 
+/* Whether an answer is yet to come. With the lock. */
+static inline bool fab_node_expects(const struct fab_node *n)
+{
+    return n->next - n->base > (n->open != NULL) || n->asks;
+}
+
 /* A packet has come. With the lock. */
 void fab_node_packet(struct fab_node *n, const void *packet, uint32_t len);
 
