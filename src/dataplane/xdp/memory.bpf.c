@@ -209,6 +209,8 @@ VERBS_INLINE int on_wait(struct xdp_md *ctx, struct frame *f, struct plane_count
 }
 
 /* Heads of Ethernet, IPv4 and UDP that are sound, and whole. Else the verdict. */
+_Static_assert(sizeof(struct verbs_head) >= sizeof(struct packet_head), "a frame that has room for one has room for the other");
+
 VERBS_INLINE int parse(struct xdp_md *ctx, struct plane_counters *c, struct frame *f)
 {
     f->end = (void *)(long)ctx->data_end;
@@ -218,9 +220,12 @@ VERBS_INLINE int parse(struct xdp_md *ctx, struct plane_counters *c, struct fram
     f->head = (void *)(f->udp + 1);
     struct verbs_head *h = (void *)f->head;
     if ((void *)(h + 1) > f->end || f->eth->protocol != bpf_htons(ETH_P_IP) || f->ip->protocol != IPPROTO_UDP ||
-        f->ip->frag_off & bpf_htons(0x3fff) || f->ip->version != 4 || f->ip->ihl != 5 || f->udp->dest != settings.port ||
-        h->magic != VERBS_MAGIC)
+        f->ip->frag_off & bpf_htons(0x3fff) || f->ip->version != 4 || f->ip->ihl != 5 || f->udp->dest != settings.port)
         return pass(c, PLANE_OTHER);
+    if (h->magic != VERBS_MAGIC) { /* echoes go back, as by every program of a switch; the rest is the process's */
+        bool echo = packet_readable(f->head) && f->head->family == PACKET_ECHO && f->head->type;
+        return echo ? frame_answer(f, c) : pass(c, PLANE_OTHER);
+    }
     uint32_t ip_len = bpf_ntohs(f->ip->tot_len), udp_len = bpf_ntohs(f->udp->len);
     f->len = udp_len - (uint32_t)sizeof(struct udphdr);
     if (udp_len < sizeof(struct udphdr) + sizeof *h || f->len > VERBS_PACKET_MAX || ip_len < sizeof(struct iphdr) + udp_len ||
