@@ -8,6 +8,7 @@
 #include <stdarg.h>
 
 #define NODE_PORT 7070
+#define NODE_DEVICE "p1" /* towards the only host: lab_port */
 
 static uint32_t *ready;
 static volatile sig_atomic_t stop;
@@ -17,7 +18,7 @@ __attribute__((format(printf, 1, 2))) static void be_silent(const char *format, 
 static void node_main(const char *design)
 {
     static struct memory_node m;
-    struct memory_kernel kernel = {.devices = LAB_UPLINK, .report = be_silent};
+    struct memory_kernel kernel = {.devices = NODE_DEVICE, .report = be_silent};
     const struct memory_home home = memory_kernel_home(&kernel);
     struct memory_node_params p = node_params(design, net_v4(htonl(lab_address(1, LAB_SWITCH)), NODE_PORT));
     p.home = &home;
@@ -51,7 +52,7 @@ int main(int argc, char **argv)
     struct kit k;
     kit_begin(&k, argc, argv, "verbs and locks on a memory node in the kernel against a bare echo there");
     ready = kit_shared(sizeof *ready);
-    rack_up("node-xdp", 1, false);
+    rack_up("node-xdp", 1, true);
     kit_pin(k.cpus[0]);
     with_design(&k, "shiftlock", true);
     with_design(&k, "shiftlock64", false);
