@@ -199,7 +199,10 @@ static int run_show(struct args_rest *rest)
     if (opts.pins_seen)
         return args_complain(&usage, "--pin is for 'pawl show switch'");
     int status = cli_place("show", opts.space, place);
-    if (!status && !strncmp(place, NET_SCHEME, strlen(NET_SCHEME)))
+    bool rack = false;
+    if (!status)
+        status = cli_is_rack("show", place, &rack);
+    if (!status && rack)
         return look_at_rack(place, rest->count ? rest->words[0] : NULL);
     if (!status)
         status = open_to_show("show", place, &o);

@@ -363,8 +363,9 @@ int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease);
  * asks this second: then what it read was left by the lost session (I6). */
 int seat_still_lost(const struct seat *seat, uint32_t slot, uint32_t epoch);
 
-/* Makes sure that nothing that the session in that slot has begun takes effect any more; -EAGAIN if that is not certain yet. */
-int seat_fence(const struct seat *seat, uint32_t slot);
+/* Makes sure that nothing that the lost session has begun takes effect any more; -EAGAIN if that is not certain yet. A slot that is
+ * not the lost session's any more was free since, and so the session was fenced before. */
+int seat_fence(const struct seat *seat, uint32_t slot, uint32_t epoch);
 
 /* Calls fn for every record of a slot that is not free, until it returns non-zero. Records that lie in the session's own memory are
  * those of the session that has that memory now: the same one if it lives. */

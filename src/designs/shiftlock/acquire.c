@@ -260,11 +260,11 @@ static int tell_pred(const struct seat *seat, const struct hold *h, struct shift
 }
 
 /* Line 16. The note says at which RelCnt the lock is ours, in which epoch, and how many writers came in a row. */
-static bool take_turn(const struct seat *seat, const struct hold *h, struct shift_try *t)
+static bool take_turn(const struct seat *seat, const struct hold *h, struct shift_try *t, const struct shift_look *look)
 {
     struct shift_note note;
     fab_addr at = seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, grant);
-    if (!shift_read_note(seat, at, h->index, t->seen.era, &note))
+    if (!shift_read_note(seat, at, h->index, t->seen.era, look, &note))
         return false;
     if (note.nonce != t->nonce && !shift_errs(seat, SHIFT_NAMELESS))
         return false;
@@ -280,9 +280,9 @@ static int await_turn(const struct seat *seat, const struct hold *h, struct shif
     fab_addr at = seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, grant);
     bool told = false;
     for (;;) {
-        struct fab_cond conds[FAB_CONDS_MAX];
-        unsigned n = shift_note_conds(seat, at, conds);
-        if (take_turn(seat, h, t))
+        struct shift_look look;
+        shift_look_note(seat, at, &look);
+        if (take_turn(seat, h, t, &look))
             return 0;
         int rc = 0;
         if (!told) {
@@ -294,14 +294,14 @@ static int await_turn(const struct seat *seat, const struct hold *h, struct shif
             rc = watch(seat, h, t);
             told = false; /* a note from long ago may have taken the place of ours */
         } else if (!rc) {
-            rc = sleep_on(seat, h, t, conds, n, deadline);
+            rc = sleep_on(seat, h, t, look.conds, look.n, deadline);
         } else if (rc == -FAB_EUNKNOWN && time_to_check(seat, t)) {
             rc = watch(seat, h, t); /* the predecessor cannot be reached: is it alive? */
         }
         if (rc && (rc = seat_retry(seat, rc)))
             return rc;
         if (deadline != DEADLINE_NEVER && world_now(seat->world) >= deadline)
-            return take_turn(seat, h, t) ? 0 : -ETIMEDOUT;
+            return take_turn(seat, h, t, NULL) ? 0 : -ETIMEDOUT;
     }
 }
 

@@ -302,7 +302,7 @@ static int dslr_peek(const struct seat *seat, uint64_t index, struct lock_view *
 }
 
 #define DSLR_COMMON                                                                                                                \
-    .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_RECOVERY, .substrates = DESIGN_ON_SIM,                                   \
+    .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_RECOVERY, .substrates = DESIGN_ON_SIM | DESIGN_ON_NODE,                  \
     .lock_size = sizeof(struct dslr_lock), .desc_size = sizeof(struct dslr_desc),                                                  \
     .desc_record = offsetof(struct dslr_desc, record), .acquire = dslr_acquire, .release = dslr_release, .holds = hold_is_held,    \
     .recover = dslr_recover, .peek = dslr_peek

@@ -45,6 +45,7 @@ static const struct lab_run *run;
 static pid_t workers[WORKERS_MAX];
 static struct lab_rack racks[LAB_RACKS_MAX + 1];
 static struct lab_outcome *sum;
+static bool shares; /* the design has a shared mode */
 
 static uint64_t now_ns(void)
 {
@@ -68,7 +69,7 @@ static bool work(unsigned w, pawl *p, struct rng *rng)
     pawl_grant g;
     uint64_t key = rng_below(rng, HOT * (sum->divided ? lab->racks : 1));
     struct held h = {.lock = (uint32_t)((sum->divided ? 0 : HOT * (rack_of(w) - 1)) + key),
-                     .mode = rng_chance(rng, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE};
+                     .mode = rng_chance(rng, 1, 2) && shares ? PAWL_SHARED : PAWL_EXCLUSIVE};
     if (run->careless && !w)
         key = LOCKS; /* a lock that no other worker wants */
     int rc = pawl_timedlock(p, pawl_id(key), (enum pawl_mode)h.mode, pawl_in(2 * NS_PER_S), &g);
@@ -172,7 +173,7 @@ static void lose_locks(unsigned rack)
 {
     lab_rack_end(&racks[rack].control, SIGTERM);
     lab_rack_forget(&racks[rack]);
-    lab_rack_switch(&racks[rack], false);
+    lab_rack_control(&racks[rack], false);
     sum->losses++;
     usleep(2500000); /* closed for a lease */
 }
@@ -187,7 +188,7 @@ static void move_locks(struct rng *rng)
 static void something(struct rng *rng)
 {
     unsigned w = (unsigned)rng_below(rng, sum->processes), rack = rack_of(w);
-    switch (rng_below(rng, lab_rack_has_switch(&racks[rack]) ? 8 : 4)) {
+    switch (rng_below(rng, lab_rack_has_switch(&racks[rack]) || lab_rack_is_node(&racks[rack]) ? 8 : 4)) {
     case 0:
     case 1:
         pull_cable(rack, rng);
@@ -202,13 +203,13 @@ static void something(struct rng *rng)
     case 5: /* the program goes on; another takes over */
         lab_rack_end(&racks[rack].control, SIGKILL);
         usleep(200000);
-        lab_rack_switch(&racks[rack], false);
+        lab_rack_control(&racks[rack], false);
         sum->controls_killed++;
         break;
     case 6: /* detached for a while; the locks are as they were */
         lab_rack_end(&racks[rack].control, SIGTERM);
         usleep((useconds_t)rng_below(rng, 500000));
-        lab_rack_switch(&racks[rack], false);
+        lab_rack_control(&racks[rack], false);
         sum->restarts++;
         break;
     default:
@@ -276,10 +277,13 @@ static int check(void)
     if (!run->workers || sum->processes > WORKERS_MAX)
         return explain(-EINVAL, "the lab has %u hosts, and all workers together must be between 1 and %d", lab->hosts * lab->racks,
                        WORKERS_MAX);
-    if (!d || !d->packet || !(d->substrates & DESIGN_ON_UDP) || (packet_divides(d->packet) && !sum->divided))
+    bool packets = d && d->packet && d->substrates & DESIGN_ON_UDP && (!packet_divides(d->packet) || sum->divided);
+    if (!packets && !(d && d->substrates & DESIGN_ON_NODE_XDP))
         return explain(-EINVAL,
-                       "the design '%s' does not run in a lab; fisslock, fisslock-stay, fisslock-racks, netlock and srvlock do",
+                       "the design '%s' does not run in a lab; fisslock, fisslock-stay, fisslock-racks, netlock, srvlock and those "
+                       "on a memory node do",
                        run->design);
+    shares = d->features & DESIGN_SHARED;
     if (run->moves && (!sum->divided || lab->racks < 2))
         return explain(-EINVAL, "--moves is for locks that are divided among several racks: --design fisslock-racks");
     return lab_processes(lab) ? explain(-EEXIST, "something runs in this lab already") : 0;
@@ -290,12 +294,12 @@ static void start_racks(void)
     for (unsigned rack = 1; rack <= lab->racks; rack++) {
         racks[rack] = (struct lab_rack){.lab = lab, .rack = rack, .design = run->design, .divided = sum->divided};
         if (rack == 1 || !sum->divided)
-            lab_rack_serve(&racks[rack], "--keys dense --locks 1000 --lease 1s --fresh");
+            lab_rack_serve(&racks[rack], "--keys dense --locks 1000 --lease 1s", true);
     }
     usleep(SERVE_US);
     for (unsigned rack = 1; rack <= lab->racks; rack++)
         if (lab_rack_has_switch(&racks[rack]))
-            lab_rack_switch(&racks[rack], true);
+            lab_rack_control(&racks[rack], true);
 }
 
 static int start_noise(void)
