@@ -132,7 +132,7 @@ static void rouse(struct net *n, struct outbox *out)
 static void on_acknowledged(struct net *n, const struct coord_beat *beat, struct outbox *out)
 {
     struct host_header *h = n->host.header;
-    uint64_t until = coord_lease_until(beat->packet.stamp, rack_member_ns(&h->config));
+    uint64_t until = lease_valid_until(beat->packet.stamp, rack_member_ns(&h->config));
     if (beat->packet.stamp > host_now() || until <= __atomic_load_n(&h->until_ns, __ATOMIC_ACQUIRE) ||
         !host_lives(&n->host, host_now()))
         return;
