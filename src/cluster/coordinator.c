@@ -125,7 +125,7 @@ int coordinator_config(const struct coord_params *p, struct rack_config *out, co
     return 0;
 }
 
-/* What the log of a former coordinator says. */
+/* Restores the state from the log of a former coordinator. */
 static void take_state(struct coordinator *c, const struct rack_state *s)
 {
     c->logged = true;

@@ -73,6 +73,8 @@ static const struct {
     const char *why;
 } kept_of_swarm[] = {
     {"netlock-switches", 533, 2000000, "NOTIFY and LAST without end: the switch asked again faster than the server could answer"},
+    {"netlock-switches", 290, 2000000,
+     "a deadlock through a request whose forerunner was pushed to a switch that took no more pushes"},
     {"fisslock", 968330417898, 2000000, "no probe for deadlocks came back: a new one made it void before it had gone round"},
     {"fisslock-racks", 818180361499, 2000000, "a switch without room for the table of locks gave a lease all the same"},
 };
