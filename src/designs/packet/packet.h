@@ -395,6 +395,10 @@ struct packet_design {
      * granted stays until its lease ends. Null: lock servers of the design are not replaced while there are hosts. */
     void (*server_since)(void *host, uint16_t machine, uint32_t life, struct outbox *out);
 
+    /* Another switch has, or will have, the place of this one: packets of its present life do not count any more. Null: switches of
+     * the design are not replaced while there are hosts. */
+    void (*switch_gone)(void *host, unsigned rack, uint64_t now, struct outbox *out);
+
     /* Of a host in several racks: in which of them it has a lease, a bit each. Null: it knows one switch only. */
     uint32_t (*racks)(const void *host, uint64_t now);
 
