@@ -106,8 +106,8 @@ static void sole_reader(void)
     end();
 }
 
-/* A host that was told of the switch's successor takes nothing of the old switch any more, which may live. It keeps what it holds, and
- * is served by the successor. */
+/* A host that was told of the switch's successor takes nothing of the old switch any more, which may live. It keeps what it holds,
+ * and is served by the successor. */
 static void replaced(bool told)
 {
     begin(2, 8, 0);
