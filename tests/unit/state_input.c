@@ -375,6 +375,26 @@ static void records(void)
     state_free(&state);
 }
 
+static void host_records(void)
+{
+    struct state_config c;
+    start(&c, PAWL_KEYS_DENSE, 0);
+    CHECK_EQ(take_config(c), 0);
+    struct state_hosts hosts = {.member_ns = 99, .settled = 2};
+    CHECK_EQ(take(STATE_HOSTS, &hosts, sizeof hosts - 1), -EINVAL);
+    CHECK_EQ(take(STATE_HOSTS, &hosts, sizeof hosts), 0);
+    CHECK(state.hosts.member_ns == 99 && state.hosts.settled == 2);
+    struct state_host host = {.life = 8, .number = STATE_HOSTS_MAX};
+    CHECK_EQ(take(STATE_HOST, &host, sizeof host - 1), -EINVAL);
+    CHECK_EQ(take(STATE_HOST, &host, sizeof host), 0);
+    CHECK_EQ(state.host[STATE_HOSTS_MAX], 8);
+    host.number++;
+    CHECK_EQ(take(STATE_HOST, &host, sizeof host), -EINVAL);
+    host.number = 0;
+    CHECK_EQ(take(STATE_HOST, &host, sizeof host), -EINVAL);
+    state_free(&state);
+}
+
 /* A snapshot has all records, and says where it was stopped. */
 struct copy {
     unsigned left, count;
@@ -393,16 +413,19 @@ static void snapshots(void)
 {
     struct state_config c;
     struct state_station server = {.life = 3, .place = 1, .serves = 1}, station = {.life = 4, .place = 1};
+    struct state_host host = {.life = 9, .number = 7};
+    const unsigned all = 10;
     start(&c, PAWL_KEYS_NAMED, 2);
     CHECK(!take_config(c) && !take(STATE_NAME, "a", 1) && !take(STATE_NAME, "b", 1));
     CHECK(!take(STATE_STATION, &server, sizeof server) && !take(STATE_STATION, &station, sizeof station));
-    for (unsigned left = 0; left <= 8; left++) {
+    CHECK(!take(STATE_HOST, &host, sizeof host));
+    for (unsigned left = 0; left <= all; left++) {
         struct copy to = {.left = left};
-        CHECK_EQ(state_each(&state, copy_record, &to), left < 8 ? -ENOSPC : 0);
-        CHECK_EQ(to.count, left < 8 ? left + 1 : 8);
-        if (left == 8)
-            CHECK(to.state.directory.count == 2 && to.state.server[1].life == 3 && to.state.switch_[1].life == 4 &&
-                  !memcmp(&to.state.rules, &state.rules, sizeof state.rules));
+        CHECK_EQ(state_each(&state, copy_record, &to), left < all ? -ENOSPC : 0);
+        CHECK_EQ(to.count, left < all ? left + 1 : all);
+        if (left == all)
+            CHECK(to.state.host[7] == 9 && to.state.directory.count == 2 && to.state.server[1].life == 3 &&
+                  to.state.switch_[1].life == 4 && !memcmp(&to.state.rules, &state.rules, sizeof state.rules));
         state_free(&to.state);
     }
     state_free(&state);
@@ -411,6 +434,7 @@ static void snapshots(void)
 int main(void)
 {
     records();
+    host_records();
     snapshots();
     other_configurations();
     no_life_left();

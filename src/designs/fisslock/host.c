@@ -576,6 +576,8 @@ void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, s
         fault = FISSION_ALIEN;
     if (fault == FISSION_FINE && p->head.type != FISSION_LEASE && !lease_runs(h, now))
         fault = FISSION_STALE; /* without a lease no packet proves anything */
+    if (h->deaf && p->head.epoch <= h->deaf && fault == FISSION_FINE)
+        fault = FISSION_STALE;
     if (fault == FISSION_FINE)
         dispatch(&e, p);
     else

@@ -169,6 +169,12 @@ void parts_rouse(void *host, uint64_t now, struct outbox *out)
         design_of(host)->rouse(parts_part(host, d), now, out);
 }
 
+void parts_switch_gone(void *host, unsigned rack, uint64_t now, struct outbox *out)
+{
+    if (rack < parts(host))
+        design_of(host)->switch_gone(parts_part(host, rack), 0, now, out);
+}
+
 void parts_renew(void *host, uint64_t now, struct outbox *out)
 {
     for (unsigned d = 0; d < parts(host); d++)
