@@ -88,7 +88,7 @@ def concerns(path):
     for prefix, designs, tests in CONCERNS:
         if path.startswith(prefix):
             return designs, tests
-    sys.exit(f"scripts/protocol.py: no test concerns {path}")
+    sys.exit(f"scripts/protocol.py: no test concerns {path}; name designs and tests for its folder in CONCERNS")
 
 
 def campaign_words(design, seeds, campaign):
@@ -122,7 +122,7 @@ def sim_main(build):
     """A program that is `pawl sim` and no more: its source."""
     path = os.path.join(build, "sim_main.c")
     with open(path, "w", encoding="utf-8") as f:
-        f.write("int cmd_sim(int, char **);\nint main(int argc, char **argv)\n{\n    return cmd_sim(argc, argv);\n}\n")
+        f.write('#include "cli/commands.h"\nint main(int argc, char **argv)\n{\n    return command_run(&cmd_sim, argc, argv);\n}\n')
     return path
 
 

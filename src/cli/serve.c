@@ -146,7 +146,7 @@ static void say_ready(void)
 static struct station_params station_params(void)
 {
     return (struct station_params){
-        .member = {.space = opts.space, .deadline = daemon_deadline(), .patient = true, .stop = &daemon_stopped},
+        .member = {.space = opts.space, .deadline = daemon_deadline(), .patient = true, .stop = &cli_signal},
         .fresh = opts.fresh,
         .spin_ns = opts.spin_ns,
     };
@@ -163,7 +163,7 @@ static int run_server(struct net_addr at, struct net_addr coordinator)
 static int coordinate(const struct design *d, const struct knobs *knobs, enum pawl_keys keys, struct net_addr at)
 {
     char path[STORE_PATH_LEN];
-    struct coordinating c = {.stop = &daemon_stopped};
+    struct coordinating c = {.stop = &cli_signal};
     int status = state_path(path);
     if (status)
         return status;
@@ -199,8 +199,7 @@ static int coordinate(const struct design *d, const struct knobs *knobs, enum pa
         return cli_say("serve", EXIT_UNAVAILABLE, "%s", explained());
     const struct station_params like = station_params();
     listening = c.udp.at;
-    rc = coordinating_serve(&c, servers ? (unsigned)(opts.own_seen ? opts.own : opts.servers) : 0, &like, &daemon_stopped,
-                            say_ready);
+    rc = coordinating_serve(&c, servers ? (unsigned)(opts.own_seen ? opts.own : opts.servers) : 0, &like, &cli_signal, say_ready);
     coordinating_close(&c);
     return rc ? cli_say("serve", EXIT_UNAVAILABLE, "%s", explained()) : 0;
 }
@@ -234,7 +233,7 @@ static int serve_memory(const struct design *d, const struct knobs *knobs, enum 
     if (rc)
         return cli_say("serve", EXIT_UNAVAILABLE, "%s", explained());
     daemon_ready("memory node", opts.space, m.udp.at, opts.json);
-    memory_node_run(&m, &daemon_stopped);
+    memory_node_run(&m, &cli_signal);
     memory_node_close(&m);
     return 0;
 }
@@ -249,14 +248,6 @@ static int check_memory(const struct args *usage)
             usage, "--servers, --own, --backup, --racks and --group are not for the design '%s': it runs on a memory node",
             opts.design);
     return 0;
-}
-
-static int check_keys(const struct args *usage, enum pawl_keys *out)
-{
-    for (*out = PAWL_KEYS_NAMED; *out <= PAWL_KEYS_DENSE; ++*out)
-        if (!strcmp(opts.keys, cli_keys_name(*out)))
-            return 0;
-    return args_complain(usage, "--keys is named, sparse or dense, not '%s'", opts.keys);
 }
 
 static int check_serve(const struct args *usage, const struct design **design)
@@ -291,22 +282,19 @@ static int check_serve(const struct args *usage, const struct design **design)
     return 0;
 }
 
-int cmd_serve(int argc, char **argv)
+static int run_serve(struct args_rest *rest)
 {
     struct net_addr at, coordinator;
     const struct design *design = NULL;
     struct knobs knobs;
     enum pawl_keys keys = PAWL_KEYS_DENSE;
-    int status = args_parse(&serve_usage, argc, argv, NULL);
-    if (status != ARGS_RUN)
-        return status;
-    status = daemon_address(&serve_usage, "listen", opts.listen, &at);
+    int status = daemon_address(&serve_usage, "listen", opts.listen, &at);
     if (!status && opts.join)
         status = daemon_address(&serve_usage, "join", opts.join, &coordinator);
     else if (!status)
         status = check_serve(&serve_usage, &design);
     if (!status && !opts.join)
-        status = check_keys(&serve_usage, &keys);
+        status = cli_keys(&serve_usage, opts.keys, &keys);
     if (!status && !opts.join)
         status = settings_tune(&serve_usage, opts.tune, &design, 1, &knobs);
     if (status)
@@ -319,3 +307,5 @@ int cmd_serve(int argc, char **argv)
         return serve_memory(design, &knobs, keys, at);
     return coordinate(design, &knobs, keys, at);
 }
+
+const struct command cmd_serve = {&serve_usage, run_serve};

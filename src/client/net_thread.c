@@ -127,11 +127,10 @@ static void try_to_serve(struct net *n)
     h->here_ns = 0;
 }
 
-static void receive_all(struct net *n, struct udp *from)
+static void receive_all(struct net *n, struct udp *from, struct udp_batch *batch)
 {
-    static _Thread_local struct udp_batch batch;
-    for (unsigned i = 0; i < 64 && udp_receive(from, &batch); i++)
-        net_dispatch(n, from, &batch);
+    for (unsigned i = 0; i < 64 && udp_receive(from, batch); i++)
+        net_dispatch(n, from, batch);
 }
 
 /* For one round, or until a packet comes to the pool; or to the own socket, if no other thread has received there lately. */
@@ -144,9 +143,9 @@ static void listen_a_while(struct net *n)
     udp_poll_fds(&n->udp, fds + 1);
     ppoll(fds, idle ? 1 + UDP_FDS : 1, &patience, NULL);
     if (n->pool.fd >= 0 && fds[0].revents)
-        receive_all(n, &n->pool);
+        receive_all(n, &n->pool, &n->served);
     if (idle && (fds[1].revents || fds[2].revents) && !pthread_mutex_trylock(&n->receiving)) {
-        receive_all(n, &n->udp);
+        receive_all(n, &n->udp, &n->received);
         pthread_mutex_unlock(&n->receiving);
         net_pass_on(n);
     }
@@ -182,9 +181,9 @@ static void close_host(struct net *n)
             tell(n, &n->udp, COORD_LEAVE, n->host.header->coordinator);
             return;
         }
-        receive_all(n, &n->udp);
+        receive_all(n, &n->udp, &n->received);
         if (n->pool.fd >= 0)
-            receive_all(n, &n->pool);
+            receive_all(n, &n->pool, &n->served);
         net_duties(n, &n->udp, true);
         const struct timespec moment = {.tv_nsec = NS_PER_MS};
         nanosleep(&moment, NULL);
@@ -205,10 +204,10 @@ void *net_thread(void *arg)
 {
     struct net *n = arg;
     struct pawl *p = &n->handle;
-    int rc = host_session_open(&n->host, n->udp.at.port, add_saturating(host_now(), n->lease_ns), &n->session);
+    int rc = host_session_open(&n->host, n->udp.at.port, add_saturating(host_now(), n->lease_ns), net_outbox(), &n->session);
     if (rc == -PAWL_ELIMIT) { /* their processes may have ended just now, and no other process of the host has looked yet */
         look_after_all(n, &n->udp);
-        rc = host_session_open(&n->host, n->udp.at.port, add_saturating(host_now(), n->lease_ns), &n->session);
+        rc = host_session_open(&n->host, n->udp.at.port, add_saturating(host_now(), n->lease_ns), net_outbox(), &n->session);
     }
     n->serial = rc ? 0 : n->host.sessions[n->session].serial;
     handle_started(p, rc);

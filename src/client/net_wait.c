@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sending, receiving and waiting. */
 #include "client/net.h"
+#include "lib/thread_memory.h"
 #include "world/world.h"
 
 #include <errno.h>
@@ -14,11 +15,16 @@
 
 #define LISTEN_NS NS_PER_MS /* for which a thread waits for another one that receives */
 
+#define MEMORY_NS (10 * NS_PER_MS) /* between two attempts to get memory */
+
+/* A call that has begun cannot be undone for lack of memory: it waits until there is some. */
 struct outbox *net_outbox(void)
 {
-    static _Thread_local struct outbox out;
-    assert(!out.packets && !out.wakes);
-    return &out;
+    static _Thread_local struct outbox *out;
+    while (unlikely(!out) && !(out = thread_memory(sizeof *out)))
+        nanosleep(&(struct timespec){.tv_nsec = MEMORY_NS}, NULL);
+    assert(!out->packets && !out->wakes);
+    return out;
 }
 
 /* ---- bells ---- */
@@ -109,6 +115,17 @@ static void on_claims(struct net *n, struct udp *through, const struct coord_pac
     udp_send(through, &out, 1);
 }
 
+/* A coordinator that begins a new space asks whether this host, of which it had a heartbeat, lives (node/coordinating.c). */
+static void on_which(struct net *n, struct udp *through, const struct coord_packet *p, struct net_addr from)
+{
+    const struct host_header *h = n->host.header;
+    struct coord_packet answer;
+    coord_make(&answer, COORD_THIS, h->space, &h->config.identity, p->head.nonce);
+    answer.role = COORD_HOST;
+    const struct udp_out out = {.to = from, .len = sizeof answer, .data = &answer};
+    udp_send(through, &out, 1);
+}
+
 /* An operator takes the locks of a session of this host. */
 static void on_break(struct net *n, struct udp *through, const struct coord_packet *p, struct net_addr from, struct outbox *out)
 {
@@ -162,7 +179,9 @@ static void on_coordinator(struct net *n, struct udp *through, const void *data,
 {
     struct host_header *h = n->host.header;
     const struct coord_packet *p = coord_check(data, len, 0);
-    if (p && !coord_knows(&h->config.identity, p))
+    if (p && p->head.type == COORD_WHICH)
+        on_which(n, through, p, from);
+    else if (p && !coord_knows(&h->config.identity, p))
         __atomic_add_fetch(&h->foreign, 1, __ATOMIC_RELAXED); /* not the space that this host joined */
     else if (p && p->head.to.machine == h->machine && p->head.epoch == h->life)
         obey(n, through, p, from, out);
@@ -201,12 +220,11 @@ static void sleep_on_socket(struct net *n, uint32_t request, uint32_t seen, uint
 
 void net_receive(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline)
 {
-    static _Thread_local struct udp_batch batch;
     uint64_t begin = world_now(&world_real);
     while (net_bell(n, request) == seen) {
         uint64_t now;
-        if (udp_receive(&n->udp, &batch)) {
-            net_dispatch(n, &n->udp, &batch);
+        if (udp_receive(&n->udp, &n->received)) {
+            net_dispatch(n, &n->udp, &n->received);
             continue;
         }
         now = world_now(&world_real);
@@ -254,7 +272,6 @@ static void wait_for_bell(struct net *n, uint32_t request, uint32_t seen, uint64
 
 void net_listen(struct net *n, uint64_t until)
 {
-    static _Thread_local struct udp_batch batch;
     struct pollfd done = {.fd = n->handle.async.event_fd, .events = POLLIN};
     uint64_t now = world_now(&world_real);
     if (pthread_mutex_trylock(&n->receiving)) {
@@ -262,9 +279,9 @@ void net_listen(struct net *n, uint64_t until)
         ppoll(&done, 1, &patience, NULL);
         return;
     }
-    unsigned count = udp_wait(&n->udp, &batch, n->spin_ns, until);
+    unsigned count = udp_wait(&n->udp, &n->received, n->spin_ns, until);
     if (count)
-        net_dispatch(n, &n->udp, &batch);
+        net_dispatch(n, &n->udp, &n->received);
     __atomic_store_n(&n->busy_ns, world_now(&world_real), __ATOMIC_RELAXED);
     pthread_mutex_unlock(&n->receiving);
     net_pass_on(n);

@@ -125,7 +125,7 @@ static uint64_t lease_over(uint64_t lease_ns)
     return lease_ns + 2 * (lease_ns / COORD_DRIFT_DIVISOR) + 1;
 }
 
-/* What the log of a former coordinator says. */
+/* Restores the state from the log of a former coordinator. */
 static void take_state(struct coordinator *c, const struct rack_state *s)
 {
     c->logged = true;

@@ -143,7 +143,7 @@ struct coord_welcome {
 };
 static_assert(sizeof(struct coord_welcome) <= PACKET_MAX, "fits");
 
-/* What a member knows of the space that it joined: the latest welcome, and the addresses of all lock servers, by number. */
+/* A member's knowledge of the space that it joined: the latest welcome, and the addresses of all lock servers, by number. */
 struct rack_welcome {
     struct coord_welcome said;
     struct net_addr servers[RACK_SERVERS_MAX];

@@ -283,21 +283,9 @@ static bool is_orphan(struct host_session *s)
     return !rc || rc == EOWNERDEAD;
 }
 
-static void name_of_process(char out[COORD_LABEL_LEN])
+int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, struct outbox *out, uint32_t *session)
 {
-    char text[COORD_LABEL_LEN] = "";
-    int fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
-    ssize_t len = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    text[len > 0 ? len - (text[len - 1] == '\n') : 0] = 0;
-    memcpy(out, text, sizeof text);
-}
-
-int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, uint32_t *session)
-{
-    static _Thread_local struct outbox out;
-    host_enter(h, &out);
+    host_enter(h, out);
     int rc = __atomic_load_n(&h->header->dead, __ATOMIC_ACQUIRE) ? -ESTALE : -PAWL_ELIMIT;
     for (uint32_t i = 0; i < h->header->config.sessions && rc == -PAWL_ELIMIT; i++) {
         struct host_session *s = &h->sessions[i];
@@ -309,12 +297,12 @@ int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, uint32_t
         s->sleeper = 0;
         s->until_ns = until_ns;
         s->opened_s = world_clock(CLOCK_REALTIME) / NS_PER_S;
-        name_of_process(s->label);
+        world_process_name(s->label);
         __atomic_store_n(&s->state, HOST_SESSION_OPEN, __ATOMIC_RELEASE);
         *session = i;
         rc = 0;
     }
-    host_leave(h, &out);
+    host_leave(h, out);
     return rc;
 }
 

@@ -96,9 +96,9 @@ bool host_move_switches(struct host_header *h, const struct net_addr switches[RA
 
 /* A free session for this process, whose calling thread holds its life from now on. -PAWL_ELIMIT: all are in use; -ESTALE: the
  * last session of the host has closed, and this life of the host is over. */
-int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, uint32_t *session);
+int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, struct outbox *out, uint32_t *session);
 
-/* What its requests hold and wait for, from this one on; between host_enter and host_leave. */
+/* Locks that its requests hold and wait for, from this request on; between host_enter and host_leave. */
 void host_claims(const struct host *h, uint64_t from, uint64_t now, struct coord_claimed *out);
 /* By the same thread. */
 void host_session_close(struct host *h, uint32_t session, struct outbox *out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What variants of the coordinator do wrongly on purpose (dataplane/mistake.h). The bits of designs lie below. */
+/* Mistakes of the coordinator's variants, made on purpose (dataplane/mistake.h). The bits of designs lie below. */
 #ifndef PAWL_CLUSTER_MISTAKES_H
 #define PAWL_CLUSTER_MISTAKES_H
 

@@ -186,7 +186,7 @@ static bool same_config(const struct rack_config *a, const struct rack_config *b
     return !memcmp(&like, b, sizeof like);
 }
 
-/* What the log says, and what is asked for now. */
+/* Compares the configuration of the log with that of the command line. */
 static int check_config(const struct service *s, const struct coord_params *p, const struct rack_config *config)
 {
     const struct state_config *c = &s->state.config;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* clang-format off */
-/* What a coordinator knows of its space for good: identity and configuration, names, rules, places of lock servers and switches, and
+/* Durable state of a space: identity and configuration, names, rules, places of lock servers and switches, and
  * counters. All of it is in one log (store.h), as records; a coordinator that restarts reads them.
  *
  *   CONFIG    the space's configuration with its version. Hosts, servers and switches of another one are not taken for ours.

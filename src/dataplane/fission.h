@@ -116,7 +116,7 @@ _Static_assert(RACK_SHARDS % sizeof(struct fission_entry) == 0, "a table is whol
 #define FISSION_HOPS_MAX 16
 #define FISSION_ENTRIES_MAX ((PACKET_MAX - sizeof(struct fission_packet)) / sizeof(struct fission_entry))
 
-/* What every packet of a space must carry. */
+/* Fields that every packet of a space must carry. */
 struct fission_rules {
     uint32_t space;
     uint32_t life; /* the decider's, in head.epoch. A host learns it with its lease */
@@ -209,7 +209,7 @@ struct fission_policy {
     uint32_t mistakes; /* enum fission_mistakes: on purpose, in the workbench only */
 };
 
-/* What the stages tell each other; a pipeline carries it beside the packet. */
+/* Metadata between the stages; a pipeline carries it beside the packet. */
 struct fission_meta {
     bool valid;       /* check: FREE, GRANT or FLAGS of this tenure, and every holder is known to the agent */
     bool repeated;    /* check: a GRANT with agent that has been accepted already */

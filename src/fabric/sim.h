@@ -5,7 +5,7 @@
  * of atomics on one address) - it takes effect on the node's memory - propagation - the task goes on. Verbs of one
  * endpoint to one node take effect in the order that the capabilities promise; everything else races.
  *
- * What it does that a kinder simulator would not
+ * Adversities beyond those of common simulators
  *   tearing    a READ or WRITE of more than 8 bytes may take effect in two parts, some time apart;
  *   windows    without FAB_CPU_ATOMIC64 or 128 an atomic reads first and writes rmw_window_ns later: what the CPU or a plain
  *              WRITE put there in between is lost;
@@ -32,7 +32,7 @@
 
 struct sim_fabric;
 
-/* What the fabric has unless asked otherwise; messages it always has, FAB_SHARED_CLOCK and FAB_KERNEL_LIFE never. */
+/* Default capabilities of the fabric; messages it always has, FAB_SHARED_CLOCK and FAB_KERNEL_LIFE never. */
 #define SIM_FABRIC_CAPS (FAB_MASKED | FAB_ATOMIC128 | FAB_ORDERED)
 
 /* Fabrics that break their promises, on purpose: the oracle must catch what designs do on them. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the simulated fabric share. */
+/* Shared by the files of the simulated fabric. */
 #ifndef PAWL_FABRIC_SIM_INTERNAL_H
 #define PAWL_FABRIC_SIM_INTERNAL_H
 

@@ -272,7 +272,7 @@ static bool verb_atomic(struct sim_verb *verb)
     return false;
 }
 
-/* What the verb's effect needs, checked at the moment it takes place. */
+/* Conditions of the verb's effect, checked at the moment it takes place. */
 static int verb_admit(const struct sim_verb *verb)
 {
     const struct sim_host *host = verb->node->host;

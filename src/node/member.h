@@ -45,7 +45,7 @@ void member_ask_again(struct member *m);
 void member_beat(struct member *m, uint16_t machine, uint64_t found);
 void member_beat_if_due(struct member *m, uint64_t now);
 
-/* What a packet of the coordinator's means for its caller. The member's own fields are up to date then. */
+/* The meaning of a coordinator's packet for the caller. The member's own fields are up to date then. */
 enum member_news {
     MEMBER_NOTHING,    /* nothing that the caller must act on */
     MEMBER_JOINED,     /* it has joined anew: begin with empty state, then beat */

@@ -5,8 +5,6 @@
  * enabled kinds are active and how often they strike. */
 #include "world/sim.h"
 
-#include <errno.h>
-
 #define SEED_FAULTS UINT64_C(0x4641554c5453)
 #define SEED_SWARM UINT64_C(0x535741524d)
 #define SEED_STALLS UINT64_C(0x5354414c4c53)

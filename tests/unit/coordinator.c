@@ -14,7 +14,7 @@ static struct coordinator c;
 static _Alignas(8) uint8_t answer[PACKET_MAX];
 static uint64_t now;
 
-/* What heartbeats say: of hosts, to which switches they send; of switches, which rules they use. */
+/* Contents of heartbeats: of hosts, to which switches they send; of switches, which rules they use. */
 static struct net_addr here[2];
 static uint32_t version, leased;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a coordinator is given: racks that cannot be, packets that are none, keys, and lists of hosts. */
+/* Input of a coordinator: racks that cannot be, packets that are none, keys, and lists of hosts. */
 #include "tests/check.h"
 #include "tests/unit/coordinator_kit.h"
 

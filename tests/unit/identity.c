@@ -96,7 +96,7 @@ static void others(void)
     CHECK(members[2].live);
 }
 
-/* What members think of a coordinator. */
+/* How members judge a coordinator. */
 static void coordinators(void)
 {
     struct rack_identity known = own;

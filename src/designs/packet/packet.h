@@ -81,7 +81,7 @@ static inline uint32_t rack_short_id(const struct rack_identity *i)
     return id ? id : RACK_SHORT_STEP;
 }
 
-/* What all parts of a rack know about a space. Plain data: it travels in packets and lies in shared memory. */
+/* Configuration of a space, known to all parts of a rack. Plain data: it travels in packets and lies in shared memory. */
 struct rack_config {
     struct rack_identity identity;
     uint32_t space;    /* its short id */
@@ -289,7 +289,7 @@ struct packet_answer {
     uint64_t token;
 };
 
-/* What a request holds or waits for, for inspection. */
+/* The lock that a request holds or waits for, for inspection. */
 struct packet_claim {
     uint64_t index, token; /* token: of what it holds */
     enum pawl_mode mode;

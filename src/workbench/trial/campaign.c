@@ -3,7 +3,6 @@
 #include "workbench/trial/campaign_ops.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -210,8 +209,8 @@ static void swarm_cluster(struct campaign *c, const struct campaign_params *p, s
     out->capacity = min_u64(out->capacity, c->locks);
 }
 
-/* What the fabric can do. Campaign 1 has one with or without masked verbs; campaign 2 any set, in half of its runs. The node of a
- * fabric without 128-bit atomics assigns slots, and others may. Not from the streams: the other draws stay what they are. */
+/* Capabilities of the fabric. Campaign 1 has one with or without masked verbs; campaign 2 any set, in half of its runs. The node of
+ * a fabric without 128-bit atomics assigns slots, and others may. Not from the streams: the other draws stay what they are. */
 static void draw_caps(const struct campaign_params *p, struct cluster_params *out)
 {
     uint64_t drawn = mix64(p->seed ^ CAPS_SALT), assigns = mix64(p->seed ^ ASSIGN_SALT);

@@ -3,7 +3,6 @@
 #include "workbench/trial/cluster.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define SLOTS_SPARE 8 /* sessions that are lost and not yet recovered from keep their slots; unless more are asked for */
@@ -80,7 +79,7 @@ static void on_restarted(void *ctx, struct sim_process *process)
         sim_spawn(process, "keeper", cluster_keeper_task, &client->at[0]);
 }
 
-/* What a session at that node keeps for itself; its descriptors lie on the client's host, behind those of the clients before it
+/* The session's own memory at that node; its descriptors lie on the client's host, behind those of the clients before it
  * there. 0 is no address. */
 static int add_session(struct cluster_client *client, unsigned node)
 {

@@ -67,7 +67,7 @@ struct cluster_task {
     bool ready[CLUSTER_NODES_MAX];
 };
 
-/* What a client's task does once its session is open. Returning true ends the task for good; false: the session was lost, start
+/* The work of a client's task once its session is open. Returning true ends the task for good; false: the session was lost, start
  * again with another. */
 typedef bool (*cluster_work_fn)(struct cluster_task *task);
 

@@ -31,11 +31,11 @@ struct rack_coordinator {
     bool open, begun; /* begun: the space exists */
     struct rng random;
     uint32_t active; /* faults in this run */
-    /* What the operator has set: */
+    /* Set by the operator: */
     uint64_t lease_ns;
     const char *path;
     uint32_t wall; /* the clock, in lives */
-    /* What the disk does: */
+    /* Faults of the disk: */
     uint64_t slow_ns, log_end;
     struct {
         bool is;
@@ -354,7 +354,7 @@ static void start_spare(void *arg, uint64_t tag)
 
 /* ---- the beginning and the end ---- */
 
-/* What all of the rack go by is what the coordinator makes of its parameters. */
+/* All members of the rack use the configuration that the coordinator makes of its parameters. */
 static int take_config(struct rack_coordinator *k)
 {
     struct rack *r = k->rack;
