@@ -52,7 +52,7 @@ static void test_raise(const struct design *d)
     site_open(d);
     struct hold h = locked(0, PAWL_EXCLUSIVE), other;
     uint64_t first = h.token;
-    const uint64_t floors[] = {first - 1, first, first + 5, first + 5, first + 1000, first + (UINT64_C(1) << 20)};
+    const uint64_t floors[] = {first - 1, first, first + 5, first + 5, first + 1000, first + 2, first + (UINT64_C(1) << 20), first};
     for (unsigned i = 0; i < countof(floors); i++) {
         uint64_t before = h.token;
         CHECK_EQ(d->raise(&site.seats[0], &h, floors[i]), 0);
