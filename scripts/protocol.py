@@ -48,7 +48,7 @@ CONCERNS = [
     ("src/dataplane/", ON_NODE, NODE_TESTS),
     ("src/cluster/host", PACKETS, ["unit/host_file"] + RACK_TESTS + ["udp/contract"]),
     ("src/cluster/join", PACKETS, RACK_TESTS + ["udp/contract"]),
-    ("src/cluster/life", PACKETS, RACK_TESTS + ["udp/contract"]),
+    ("src/cluster/life", ["word"], ["shm/slots", "shm/contract", "shm/kill"]),
 ] + [("src/cluster/" + name, COORDINATED, RACK_TESTS)
      for name in ("coordinator", "directory", "rules", "service", "state", "store")] + [
     ("src/cluster/", ONE_SIDED + ["mutex"], ["sim/cluster", "sim/recover", "sim/each_request", "unit/table", "shm/contract", "shm/slots", "shm/names",
