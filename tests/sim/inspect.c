@@ -73,6 +73,34 @@ static void test_raise(const struct design *d)
     site_close();
 }
 
+/* What is not held any more is neither released nor converted, and changes nothing for the next holder. */
+static void test_not_held(const struct design *d)
+{
+    static const enum pawl_mode modes[] = {PAWL_EXCLUSIVE, PAWL_SHARED};
+    const struct seat *seat;
+    site_open(d);
+    seat = &site.seats[0];
+    for (unsigned i = 0; i < (d->features & DESIGN_SHARED ? 2 : 1); i++) {
+        struct hold h = locked(0, modes[i]);
+        if (d->features & DESIGN_CONVERT) {
+            CHECK_EQ(d->convert(seat, &h, modes[i], DEADLINE_TRY), 0); /* as it is */
+            CHECK(d->holds(seat, &h));
+        }
+        struct hold gone = h;
+        unlock(0, &h);
+        struct hold next = locked(1, PAWL_EXCLUSIVE);
+        CHECK_EQ(d->release(seat, &gone), -PAWL_ENOTOWNER);
+        for (unsigned k = 0; k < 2 && d->features & DESIGN_CONVERT; k++) {
+            struct hold again = gone;
+            CHECK_EQ(d->convert(seat, &again, modes[k], DEADLINE_TRY), -PAWL_ENOTOWNER);
+        }
+        CHECK(!d->holds(seat, &gone) && d->holds(&site.seats[1], &next));
+        CHECK(look().mode == PAWL_EXCLUSIVE && look().token == next.token);
+        unlock(1, &next);
+    }
+    site_close();
+}
+
 int main(void)
 {
     for (unsigned i = 0; i < countof(designs); i++) {
@@ -82,6 +110,7 @@ int main(void)
         fflush(stdout);
         test_look(d);
         test_raise(d);
+        test_not_held(d);
     }
     return 0;
 }
