@@ -42,7 +42,7 @@ CONCERNS = [
     ("src/designs/core/", ONE_SIDED + ["mutex"], ["unit/knobs", "sim/cluster", "sim/recover", "sim/each_request", "sim/word_unit", "unit/alock", "shm/contract",
                                                    "shm/slots", "shm/contract=shiftlock"]),
     ("src/designs/packet/", PACKETS, ["unit/srvlock", "unit/rules", "unit/packet_input"] + NETLOCK_TESTS + FISSLOCK_TESTS),
-    ("src/dataplane/fission", ["fisslock", "fisslock-racks"], ["unit/fission_rmt"] + FISSLOCK_TESTS),
+    ("src/dataplane/fission", ["fisslock", "fisslock-racks"], ["unit/fission_input", "unit/fission_rmt"] + FISSLOCK_TESTS),
     ("src/dataplane/netlock", ["netlock", "netlock-switches"], ["unit/netlock_rmt"] + NETLOCK_TESTS),
     ("src/dataplane/shards", ["netlock-switches", "fisslock-racks"], ["unit/rules"]),
     ("src/dataplane/", ON_NODE, NODE_TESTS),
