@@ -223,7 +223,9 @@ static void sessions(void)
     CHECK_EQ(state_of(orphan), HOST_SESSION_OPEN);
     CHECK(look_after(0));
     CHECK_EQ(state_of(orphan), HOST_SESSION_FREE);
+    serial = host.sessions[orphan].serial;
     CHECK_EQ(opened_by_a_thread_that_ended(), orphan); /* its number is used again */
+    CHECK_EQ(host.sessions[orphan].serial, serial + 1);
     host_session_close(&host, s[2], &out);
 }
 
