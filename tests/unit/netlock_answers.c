@@ -85,7 +85,10 @@ static void grants(void)
     other = asked;
     other.head.nonce += config.sessions * config.requests; /* of no request */
     hears(other, NETLOCK_GRANT, the_switch, 0);
-    CHECK(bad() == before + 2 && !out.packets && result() == -EINPROGRESS);
+    other = asked;
+    other.head.family ^= 1; /* of another design */
+    hears(other, NETLOCK_GRANT, the_switch, 0);
+    CHECK(bad() == before + 3 && !out.packets && result() == -EINPROGRESS);
 
     hears(asked, NETLOCK_GRANT, the_switch, 0);
     CHECK_EQ(result(), 0);
