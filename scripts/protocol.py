@@ -148,6 +148,12 @@ class Text:
         i = bisect.bisect_right(self.hidden, (at, len(self.text))) - 1
         return i >= 0 and self.hidden[i][0] <= at < self.hidden[i][1]
 
+    def is_of_mistake(self, line, column):
+        """Whether a mistake on purpose stands before the place, in the same statement."""
+        at = self.offset(line, column)
+        begin = max(self.text.rfind(c, 0, at) for c in ";{}")
+        return re.search(r"\bMISTAKES?\(", self.text[begin + 1:at]) is not None
+
     def function(self, line):
         return self.functions.get(line, "(top)")
 

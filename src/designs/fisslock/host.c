@@ -369,7 +369,8 @@ void fisslock_local_recover(void *host)
 int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct packet_answer *out)
 {
     struct fisslock_host *h = host;
-    if (ask->request >= h->request_count || ask->index >= h->config.locks || !~h->locals.taken || !lease_runs(h, now))
+    debug_assert(ask->request < h->request_count);
+    if (ask->index >= h->config.locks || !~h->locals.taken || !lease_runs(h, now))
         return -EAGAIN;
     struct fiss_request *r = host_request(h, ask->request);
     struct agent *a = pool_agent_of(h, ask->index);
@@ -411,7 +412,8 @@ int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t no
 int fisslock_local_release(void *host, uint32_t request, uint64_t now)
 {
     struct fisslock_host *h = host;
-    if (request >= h->request_count || !lease_runs(h, now))
+    debug_assert(request < h->request_count);
+    if (!lease_runs(h, now))
         return -EAGAIN;
     struct fiss_request *r = host_request(h, request);
     if (!r->local || r->state != FISS_HELD)
