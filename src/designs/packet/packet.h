@@ -338,7 +338,7 @@ struct packet_design {
     void (*host_init)(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now); /* zeroed */
 
     /* PACKET_DONE: the outcome is there; PACKET_WAIT: a wake will tell; negative: refused, nothing was changed. A request that was
-     * granted is held until released or lost. */
+     * granted is held until released or lost. Callers have as many requests as the configuration says, and ask with an idle one. */
     int (*acquire)(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out);
     int (*convert)(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out); /* null: not offered */
 
