@@ -102,7 +102,7 @@ static void check_atomic128(struct check *c)
 #endif
 }
 
-/* What one-sided designs have to do with here; other fabrics may have less, and a space remembers what it was made with. */
+/* Capabilities of shared memory here. Other fabrics may have fewer, and a space keeps those that it was made with. */
 static void check_capabilities(struct check *c)
 {
     char names[sizeof c->found] = "";

@@ -5,7 +5,7 @@
  * simulation switches to another task meanwhile, shared memory completes at once, a network polls. So the verbs on shared
  * memory are inline, and cost one predicted branch more than the bare instruction.
  *
- * What every fabric promises
+ * Promises of every fabric
  *   verbs     READ, WRITE, and CAS, FAA and SWAP of 64 bits. Masked forms exist on every fabric, as verbs or built by lower.c;
  *             128-bit atomics only with FAB_ATOMIC128, for nothing smaller can stand in for them;
  *   order     a verb that has completed took effect before any later verb of this endpoint does. Of verbs of one endpoint to one
@@ -158,7 +158,7 @@ struct fab_ops {
     void (*local_fence)(struct fab_ep *);
 };
 
-/* What a client uses the fabric through. One task at a time uses an endpoint, except on shared memory, where an
+/* A client's access to the fabric. One task at a time uses an endpoint, except on shared memory, where an
  * endpoint has no state of its own and any number may. */
 struct fab_ep {
     char *base; /* shared memory: the segment as mapped here; null elsewhere */

@@ -82,11 +82,11 @@ int coordinating_open(struct coordinating *c, const struct coord_params *params,
     return rc;
 }
 
-/* A steward gives leases by today's configuration: it begins when longer ones are over. */
+/* A steward gives leases by today's configuration: it begins when hosts of a former one are gone. */
 static bool steward_runs(struct coordinating *c)
 {
     const struct coordinator *k = &c->service.coordinator;
-    if (c->steward && !c->steward_runs && host_now() >= k->stations_ns) {
+    if (c->steward && !c->steward_runs && !k->changed) {
         c->design->steward_init(c->steward, &k->config, c->service.first_life, c->fresh, host_now());
         c->steward_runs = true;
     }

@@ -275,6 +275,8 @@ static void task_fire(void *arg, uint64_t turn)
         paused_until_ns = sim->now_ns + sim->config.chooser->pause_ns;
         sim_process_pause(process, paused_until_ns);
     }
+    if (paused_until_ns <= sim->now_ns && sim_fault_stalls(process))
+        paused_until_ns = process->paused_until_ns;
     if (unlikely(paused_until_ns > sim->now_ns)) {
         task->deferred = true;
         sim_at_timer(sim, paused_until_ns, task_fire, task, turn);

@@ -96,6 +96,9 @@ static const struct {
     {"busted-coordinator-early", {"I1:", "I2:"}},
     {"busted-coordinator-lease", {"I1:", "I2:"}},
     {"busted-coordinator-places", {"I1:", "I2:", "I9:"}},
+    {"busted-srvlock-silent", {"I1:", "I2:"}},
+    {"busted-coordinator-hasty", {"I1:", "I2:"}},
+    {"busted-coordinator-outlives", {"I1:", "I2:"}},
     {"busted-coordinator-torn", {"I1:", "I2:"}},
 };
 

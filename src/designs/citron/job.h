@@ -243,7 +243,7 @@ void plan_growth(struct citron_job *j);
 void plan_upgrade(struct citron_job *j);
 void plan_whole(struct citron_job *j);
 
-/* What the job learned while it tried. */
+/* Findings of the job's attempts. */
 void plan_config(struct citron_job *j, uint64_t word);
 /* Whether only T_wait is different in another configuration; then the plan goes on with that one (3.5.5). */
 bool plan_only_wait_changed(struct citron_job *j, uint64_t word);

@@ -267,7 +267,7 @@ bool look_same_config(struct citron_job *j, const uint64_t head[CITRON_HEAD_WORD
 
 /* ---- one batch with the turn and the look ---- */
 
-/* What the batch has found. */
+/* Results of the batch. */
 struct seen {
     uint64_t head[CITRON_HEAD_WORDS];
     uint64_t turn;          /* the word of the node whose turn was asked for */

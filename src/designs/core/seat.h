@@ -206,7 +206,7 @@ struct session {
     } * seen;
 };
 
-/* What a task works with: the space, its session, and how it reaches memory and time. Small enough to copy. */
+/* The means of a task: the space, its session, and how it reaches memory and time. Small enough to copy. */
 struct seat {
     const struct space *space;
     struct session *me;
@@ -379,7 +379,7 @@ typedef int (*slot_fn)(void *ctx, uint32_t slot, uint64_t lease);
 int seat_slots(const struct seat *seat, slot_fn fn, void *ctx);
 int seat_slots_of(const struct seat *seat, uint32_t from, uint32_t to, slot_fn fn, void *ctx);
 
-/* What a waiter adds to its conditions to be woken when the kernel notices that session's death. False where it does not. */
+/* A condition with which a waiter is woken when the kernel notices that session's death. False where it does not. */
 bool seat_life_cond(const struct seat *seat, uint32_t slot, struct fab_cond *out);
 
 /* Turns a fabric error into what the caller of a lock operation gets; 0 means that it is worth trying again. */

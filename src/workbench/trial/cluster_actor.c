@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an actor of the simulated cluster calls: each lock at the node that has it. */
+/* Calls of an actor of the simulated cluster: each lock at the node that has it. */
 #include "lib/hash.h"
 #include "workbench/trial/cluster.h"
 

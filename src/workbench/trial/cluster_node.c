@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a node of the simulated cluster runs: formatting, assigning slots, looking after sessions, a lock server. */
+/* Tasks of a node of the simulated cluster: formatting, assigning slots, looking after sessions, a lock server. */
 #include "workbench/trial/cluster.h"
 
 #include <string.h>
