@@ -201,16 +201,13 @@ static int run_show(struct args_rest *rest)
     int status = cli_place("show", opts.space, place);
     if (!status && !strncmp(place, NET_SCHEME, strlen(NET_SCHEME)))
         return look_at_rack(place, rest->count ? rest->words[0] : NULL);
+    if (!status && !rest->count)
+        return show_space("show", place, opts.json);
     if (!status)
         status = open_to_show("show", place, &o);
     if (status)
         return status;
-    if (rest->count) {
-        status = show_lock(&o, place, rest->words[0]);
-    } else {
-        int rc = show_space(&o, place, opts.json);
-        status = rc ? cli_fail("show", rc) : 0;
-    }
+    status = show_lock(&o, place, rest->words[0]);
     observer_close(&o);
     return status;
 }
