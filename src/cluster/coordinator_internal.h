@@ -27,6 +27,13 @@ bool coord_is_silent(const struct coordinator *c, const struct coord_station *s,
 uint32_t coord_beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s,
                             void *answer);
 
+/* ---- coordinator_names.c ---- */
+
+uint32_t coord_on_key(struct coordinator *c, const struct coord_key *p, uint64_t now, void *answer);
+void coord_on_retired(struct coordinator *c, const struct coord_packet *p, uint64_t now);
+uint32_t coord_retire_more(struct coordinator *c, void *packet, struct net_addr *to); /* as coordinator_more */
+void coord_look_after_names(struct coordinator *c, uint64_t now);
+
 /* ---- coordinator_switch.c ---- */
 
 bool coord_is_complete(const struct coordinator *c);                                   /* hosts can be let in */

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HOST_MAGIC UINT64_C(0x33306874736f6877) /* changes with the layout */
+#define HOST_MAGIC UINT64_C(0x34306874736f6877) /* changes with the layout */
 #define PERMISSIONS 0600
 
 uint64_t host_now(void)

@@ -32,7 +32,7 @@ struct rack_coordinator {
     struct rng random;
     uint32_t active; /* faults in this run */
     /* What the operator has set: */
-    uint64_t lease_ns;
+    uint64_t lease_ns, locks;
     const char *path;
     uint32_t wall; /* the clock, in lives */
     /* What the disk does: */
@@ -90,7 +90,7 @@ static struct coord_params params_of(struct rack_coordinator *k)
         .design = &k->design,
         .knobs = p->knobs,
         .space = "sim",
-        .locks = p->locks,
+        .locks = k->locks,
         .lease_ns = k->lease_ns,
         .retry_ns = p->retry_ns,
         .machines = c->machines,
@@ -243,6 +243,8 @@ static void meanwhile(struct rack_coordinator *k)
             k->path = PATH_OTHER;
         if (rng_chance(r, 1, 2))
             cut_off(k);
+        if (mix64(rng_next(r)) % 8 == 0)
+            k->locks += rng_below(r, k->rack->params.locks - k->locks + 1);
     }
     struct sim_disk_entry *e = sim_disk_find(&k->disk, PATH_OURS);
     if (!strikes(k, FAULT_DISK) || !e || k->path == PATH_OTHER || k->log_end < FLIP_BYTES || k->log_end > e->durable.size)
@@ -362,6 +364,7 @@ static int take_config(struct rack_coordinator *k)
     const char *why;
     r->config.machines = (uint16_t)(2 * r->config.machines + 2); /* a number is used again when its lease has ended */
     struct coord_params p = params_of(k);
+    p.locks = r->params.locks; /* the space may grow up to this */
     uint64_t switch_locks = r->config.switch_locks;
     p.directory = &none;
     int rc = coordinator_config(&p, &r->config, &why);
@@ -389,6 +392,7 @@ int rack_coordinator_new(struct rack *r)
     k->wall = WALL_BEGIN;
     k->path = PATH_OURS;
     k->lease_ns = r->params.lease_ns;
+    k->locks = r->params.capacity ? r->params.capacity : r->params.locks;
     sim_disk_init(&k->disk, &r->sim, r->params.seed);
     k->disk.on_sync = on_sync;
     k->disk.ctx = k;
