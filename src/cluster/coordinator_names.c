@@ -233,6 +233,9 @@ static int add(struct coordinator *c, const struct coord_key *p, uint64_t now, u
 static int find(struct coordinator *c, const struct coord_key *p, uint64_t now, uint64_t *cell)
 {
     struct directory *d = c->directory;
+    const struct rack_identity *asker = &p->packet.identity;
+    if (rack_id_known(asker) && asker->version != c->config.identity.version)
+        return -EAGAIN; /* a member of a former configuration, which may have had fewer locks: it will end */
     int rc = directory_find(d, p->bytes, p->len, cell);
     if (!rc && d->key[*cell].state == DIRECTORY_LEAVING)
         return -EAGAIN;

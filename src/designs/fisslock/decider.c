@@ -125,10 +125,10 @@ void spill_decide(struct rebuild_lock *lock, const struct fission_policy *policy
 bool spill_is_of_lock(struct rebuild_lock *lock, const struct fission_policy *policy, const struct fission_packet *p)
 {
     uint32_t generation = p->head.generation;
-    if (likely(generation == lock->age.generation) || MISTAKE(policy->mistakes, FISSION_MISTAKE_GENERATION))
+    if (likely(generation == lock->age.generation))
         return true;
     if (generation < lock->age.generation)
-        return false;
+        return MISTAKE(policy->mistakes, FISSION_MISTAKE_GENERATION);
     lock->word = fission_word_anew(lock->word);
     lock->token = fission_token_at(lock->token, fission_word_term(lock->word));
     if (!MISTAKE(policy->mistakes, FISSION_MISTAKE_FLOOR))

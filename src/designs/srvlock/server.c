@@ -193,22 +193,31 @@ static void end_all(void *server, uint16_t machine, bool anew, uint64_t now, str
 /* ---- generations ---- */
 
 /* No host uses the lock in its former generation (cluster/coordinator_names.c): holders and waiters that are still known are gone.
- * A name that had another lock before gets higher tokens than it had there (I2): its generation is a later life than any before. */
+ */
 static void begin_generation(struct server *s, struct lock *l, uint32_t generation)
 {
     for (uint32_t i = l->first; i; i = entry_at(s, i - 1)->next)
         entry_at(s, i - 1)->state = ENTRY_DONE;
+    *l = (struct lock){.grants = l->grants, .generation = generation};
+}
+
+/* A name that had another lock before gets higher tokens than it had there (I2): its generation is a later life than any before. */
+static void raise_tokens(const struct server *s, struct lock *l, uint32_t generation)
+{
     uint64_t floor = generation > s->life ? (uint64_t)(generation - s->life) << 32 : 0;
-    if (MISTAKE(s->config.mistakes, SRV_MISTAKE_FLOOR))
-        floor = 0;
-    *l = (struct lock){.grants = max_u64(l->grants, floor), .generation = generation};
+    if (!MISTAKE(s->config.mistakes, SRV_MISTAKE_FLOOR))
+        l->grants = max_u64(l->grants, floor);
 }
 
 /* Whether the packet is of the lock's generation, or of the next. */
 static bool is_of_lock(struct server *s, const struct packet_head *h)
 {
     struct lock *l = lock_of(s, h->index);
-    if (likely(h->generation == l->generation) || MISTAKE(s->config.mistakes, SRV_MISTAKE_GENERATION))
+    if (likely(h->generation == l->generation))
+        return true;
+    if (h->generation > l->generation)
+        raise_tokens(s, l, h->generation);
+    if (MISTAKE(s->config.mistakes, SRV_MISTAKE_GENERATION))
         return true;
     if (h->generation < l->generation) {
         s->drops.stale++;

@@ -82,6 +82,7 @@ static void on_outdated(void *user, uint64_t index, uint32_t generation, uint32_
 static void on_shared_index(void *user, uint64_t index, uint64_t key, uint64_t other)
 {
     struct campaign *c = user;
+    sim_note(c->sim, "SHARED INDEX", 0, key, other);
     oracle_violation(&c->oracle, "I7: keys %" PRIu64 " and %" PRIu64 " share lock %" PRIu64, key, other, index);
 }
 

@@ -51,6 +51,7 @@ struct rack_task {
     bool done;
     struct {            /* to the coordinator: which lock has this name? */
         uint64_t nonce; /* 0: none */
+        uint64_t serial;
         struct sim_ticket waiter;
         bool answered;
         int32_t code;

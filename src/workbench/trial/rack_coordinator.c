@@ -18,6 +18,7 @@
 #define CRASHES_MAX 12       /* in the time in which faults strike, on average */
 #define SYNC_CRASH_ONE_IN 24 /* syncs */
 #define FLIP_BYTES 700u      /* at the end of the log: bits are flipped there, where something is */
+#define SYNC_NS (50 * NS_PER_US) /* of a disk that is not slow */
 #define WALL_BEGIN 100000u
 static const char PATH_OURS[] = "state";
 static const char PATH_OTHER[] = "elsewhere";
@@ -141,6 +142,8 @@ static void run(struct rack_coordinator *k)
     struct sim *sim = &k->rack->sim;
     for (;;) {
         unsigned answers = 0;
+        if (sim_now(sim) >= k->rack->params.safety_ns)
+            k->disk.sync_ns = SYNC_NS; /* it has healed */
         for (unsigned n = 0; n < BATCH && k->count; n++, k->first = (k->first + 1) % INBOX, k->count--)
             answers += service_packet(&k->service, k->inbox[k->first].data, k->inbox[k->first].len, k->inbox[k->first].from,
                                       clock_of(k), &k->answers[answers]);
@@ -396,7 +399,7 @@ int rack_coordinator_new(struct rack *r)
     sim_disk_init(&k->disk, &r->sim, r->params.seed);
     k->disk.on_sync = on_sync;
     k->disk.ctx = k;
-    k->slow_ns = k->active & FAULT_BIT(FAULT_DISK) ? 1 + rng_below(&k->random, r->params.lease_ns / 4) : 50 * NS_PER_US;
+    k->slow_ns = k->active & FAULT_BIT(FAULT_DISK) ? 1 + rng_below(&k->random, r->params.lease_ns / 4) : SYNC_NS;
     k->host = sim_host_new(&r->sim);
     k->process = k->host ? sim_process_new(k->host) : NULL;
     int rc = k->process ? take_config(k) : -ENOMEM;

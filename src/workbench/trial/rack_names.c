@@ -15,7 +15,7 @@ static void ask(const struct actor *a, uint64_t key)
     struct rack_client *c = rack_task_of(a)->client;
     struct coord_key k;
     memset(&k, 0, sizeof k);
-    coord_make(&k.packet, COORD_FIND, "sim", NULL, rack_task_of(a)->question.nonce);
+    coord_make(&k.packet, COORD_FIND, "sim", &c->host->member.welcome.config.identity, rack_task_of(a)->question.nonce);
     k.packet.head.from = (struct place){c->host->machine, rack_client_port(c)};
     k.len = (uint32_t)snprintf(k.bytes, sizeof k.bytes, "key %u", (unsigned)key);
     const struct sim_addr from = {.host = c->host->host->id, .port = rack_client_port(c)};
@@ -35,7 +35,7 @@ int rack_find(struct actor *a, uint64_t key, uint64_t deadline, struct packet_as
     struct rack_host *h = c->host;
     struct sim *sim = &c->rack->sim;
     while (!is_known(h, key)) {
-        t->question.nonce = mix64(sim_now(sim) ^ mix64(c->id * ACTORS_MAX + a->number + UINT64_C(1))) | 1;
+        t->question.nonce = mix64(++t->question.serial ^ mix64(c->id * ACTORS_MAX + a->number + UINT64_C(1))) | 1;
         t->question.answered = false;
         ask(a, key);
         t->question.waiter = sim_ticket_take(a->task);
