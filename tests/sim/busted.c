@@ -97,6 +97,10 @@ static const struct {
     {"busted-coordinator-lease", {"I1:", "I2:"}},
     {"busted-coordinator-places", {"I1:", "I2:", "I9:"}},
     {"busted-coordinator-torn", {"I1:", "I2:"}},
+    {"busted-coordinator-reuse", {"I1:", "I2:", "I7:"}},
+    {"busted-coordinator-floor", {"I2:"}},
+    {"busted-fisslock-generation", {"I2:", "I7:", "I9:", "I11:"}},
+    {"busted-fisslock-name-floor", {"I2:"}},
 };
 
 /* Too rare for campaigns, which met each of them once in millions of seeds. sim/exhaust finds them. */

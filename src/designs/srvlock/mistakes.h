@@ -11,8 +11,7 @@ enum srv_mistakes {
     SRV_MISTAKE_BLIND_RELEASE = 1 << 2, /* the server releases whatever the slot has now */
     SRV_MISTAKE_NO_LAPSE = 1 << 3,      /* the host does not look whether its lease runs */
     SRV_MISTAKE_HASTY_SERVER = 1 << 4,  /* a server that lost its memory grants at once */
-    SRV_MISTAKE_GENERATION = 1 << 5,    /* the server takes packets of all generations of an index */
-    SRV_MISTAKE_FLOOR = 1 << 6,         /* the tokens of a new generation begin where those of the index ended */
+    SRV_MISTAKE_FLOOR = 1 << 5,         /* the tokens of a new generation begin where those of the index ended */
 };
 
 #endif

@@ -167,7 +167,7 @@ static void end(struct server *s, struct entry *e, struct outbox *out)
     struct lock *l = lock_of(s, e->index);
     enum entry_state was = (enum entry_state)e->state;
     e->state = ENTRY_DONE;
-    if (was == ENTRY_DONE || (e->generation != l->generation && !MISTAKE(s->config.mistakes, SRV_MISTAKE_GENERATION)))
+    if (was == ENTRY_DONE || e->generation != l->generation)
         return;
     assert(l->holders || (was != ENTRY_HELD && was != ENTRY_UPGRADING));
     if (was == ENTRY_WAITING)
@@ -217,8 +217,6 @@ static bool is_of_lock(struct server *s, const struct packet_head *h)
         return true;
     if (h->generation > l->generation)
         raise_tokens(s, l, h->generation);
-    if (MISTAKE(s->config.mistakes, SRV_MISTAKE_GENERATION))
-        return true;
     if (h->generation < l->generation) {
         s->drops.stale++;
         return false;

@@ -120,8 +120,6 @@ static const struct variant {
     {COORDINATOR("places", PLACES, "a lock server's place is not known after a restart, and a superseded server goes on")},
     {COORDINATOR("torn", TORN, "damage of the log is taken for an append that was not completed")},
     {COORDINATOR("reuse", REUSE, "an index is used again when one host has let go of it")},
-    {"busted-coordinator-generation", &design_srvlock, SRV_MISTAKE_GENERATION, FAULTS_ALL | FAULTS_COORDINATOR, 0,
-     "a lock server takes packets of all generations of an index"},
     {"busted-coordinator-floor", &design_srvlock, SRV_MISTAKE_FLOOR, FAULTS_ALL | FAULTS_COORDINATOR, 0,
      "the tokens of a name that comes back do not begin above its former ones"},
     {"busted-fisslock-generation", &design_fisslock, FISSION_MISTAKE_GENERATION, FAULTS_ALL | FAULTS_COORDINATOR, FIXED,

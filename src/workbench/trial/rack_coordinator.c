@@ -13,11 +13,11 @@
 
 #define PORT 7
 #define SALT UINT64_C(0x636f6f7264)
-#define INBOX 256u           /* packets that wait: a socket's buffer */
-#define BATCH 8u             /* packets that are answered together */
-#define CRASHES_MAX 12       /* in the time in which faults strike, on average */
-#define SYNC_CRASH_ONE_IN 24 /* syncs */
-#define FLIP_BYTES 700u      /* at the end of the log: bits are flipped there, where something is */
+#define INBOX 256u               /* packets that wait: a socket's buffer */
+#define BATCH 8u                 /* packets that are answered together */
+#define CRASHES_MAX 12           /* in the time in which faults strike, on average */
+#define SYNC_CRASH_ONE_IN 24     /* syncs */
+#define FLIP_BYTES 700u          /* at the end of the log: bits are flipped there, where something is */
 #define SYNC_NS (50 * NS_PER_US) /* of a disk that is not slow */
 #define WALL_BEGIN 100000u
 static const char PATH_OURS[] = "state";
