@@ -12,7 +12,7 @@
  * A *space* is a named set of locks. `pawl_open` joins it with a *session*: a lease that a thread of the library keeps
  * renewing. A *grant* is a lock held: its mode, its fencing token, and the time at which it ends unless the session is renewed.
  *
- * What a lock does not promise
+ * Limits of a lock
  *   A process can be stopped for longer than its lease, and go on afterwards believing that it holds the lock. By then the lock
  *   manager has granted the lock to another, and nothing can prevent the late process from sending one more write. But the resource
  *   can refuse that write. Every exclusive grant of a lock has a higher token than all before it, so a store that remembers the

@@ -66,6 +66,18 @@ def partner(found, i):
     return len(found) - 1
 
 
+def opener(found, i):
+    """The index of the '(' that the ')' at i closes."""
+    depth, j = 0, i
+    while j >= 0:
+        depth += found[j].text == ")"
+        depth -= found[j].text == "("
+        if not depth:
+            break
+        j -= 1
+    return j
+
+
 def name_functions(found):
     """Gives every token of a body its function's name. A body is a '{' at the top that follows a ')'."""
     i = 0
@@ -73,13 +85,7 @@ def name_functions(found):
         if found[i].text == "{" and found[i].kind == "op":
             end = partner(found, i)
             if i and found[i - 1].text == ")":
-                depth, j = 0, i - 1
-                while j >= 0:
-                    depth += found[j].text == ")"
-                    depth -= found[j].text == "("
-                    if not depth:
-                        break
-                    j -= 1
+                j = opener(found, i - 1)
                 name = found[j - 1].text if j else "?"
                 for k in range(i, end + 1):
                     found[k].function = name

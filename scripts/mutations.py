@@ -69,14 +69,7 @@ def begins_statement(found, i):
         return found[i - 3].text == "case" or found[i - 2].text == "default"
     if before != ")":
         return False
-    depth, j = 0, i - 1
-    while j >= 0:
-        depth += found[j].text == ")"
-        depth -= found[j].text == "("
-        if not depth:
-            break
-        j -= 1
-    return found[j - 1].text in ("if", "while", "for", "switch")
+    return found[ctext.opener(found, i - 1) - 1].text in ("if", "while", "for", "switch")
 
 
 def fields_of(found):

@@ -10,41 +10,47 @@ import ctext
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ARCHIVE = "src/libworkbench.a"
 
+# A design in a campaign: on memory nodes if "@node" follows its name, with the faults of a rack's coordinator if "@rack" does.
+WHERE = {"": [], "node": ["--on", "node"], "rack": ["--faults", "rack"]}
 ONE_SIDED = ["word", "shiftlock", "alock", "citron"]
 PACKETS = ["srvlock", "netlock", "fisslock", "netlock-switches", "fisslock-racks"]
-NETLOCK_TESTS = ["unit/netlock_policy", "unit/netlock_steward", "unit/netlock_plane", "unit/netlock_order", "unit/netlock_call", "sim/netlock_moves", "fuzz/netlock"]
-FISSLOCK_TESTS = ["unit/fisslock", "unit/fisslock_deadlock", "unit/fisslock_holes", "unit/fisslock_moves", "unit/fisslock_keep",
+NETLOCK_TESTS = ["unit/netlock_policy", "unit/netlock_steward", "unit/netlock_plane", "unit/netlock_order", "unit/netlock_try", "unit/netlock_call", "sim/netlock_moves", "fuzz/netlock"]
+FISSLOCK_TESTS = ["unit/fisslock", "unit/fisslock_deadlock", "unit/fisslock_holes", "unit/fisslock_moves", "unit/fisslock_keep", "unit/fisslock_rules",
                   "unit/fisslock_rebuild", "sim/fisslock_shuffle", "fuzz/fission", "fuzz/spill"]
-RACK_TESTS = ["unit/coordinator", "unit/coordinator_input", "unit/directory", "unit/rules", "fuzz/coordinator"]
+COORDINATED = ["srvlock@rack", "fisslock@rack"]
+ON_NODE = ["word@node", "shiftlock@node", "alock@node", "citron@node"]
+RACK_TESTS = ["unit/coordinator", "unit/coordinator_input", "unit/directory", "unit/rules", "unit/state_input", "unit/store", "unit/identity", "unit/many_names",
+              "fuzz/coordinator", "sim/coordinator"]
+NODE_TESTS = ["unit/memnode", "unit/sim_node", "fuzz/verbs", "sim/node"]
 # Of the first prefix that fits: the designs whose campaigns, and the tests, that concern a file.
 CONCERNS = [
-    ("src/designs/word/", ["word"], ["sim/word_unit", "unit/table", "sim/recover", "shm/contract", "shm/fast", "shm/changes", "sim/word"]),
-    ("src/designs/shiftlock/", ["shiftlock", "shiftlock64"], ["sim/shiftlock_unit", "shm/contract=shiftlock", "shm/contract=shiftlock64", "sim/shiftlock"]),
-    ("src/designs/alock/", ["alock"], ["unit/alock", "sim/alock"]),
+    ("src/designs/word/", ["word"], ["sim/each_request=word", "sim/word_unit", "unit/table", "sim/recover", "shm/contract", "shm/fast", "shm/changes", "sim/word"]),
+    ("src/designs/shiftlock/", ["shiftlock", "shiftlock64"], ["sim/each_request=shiftlock", "sim/shiftlock_unit", "shm/contract=shiftlock", "shm/contract=shiftlock64", "sim/shiftlock"]),
+    ("src/designs/alock/", ["alock"], ["unit/alock", "sim/each_request=alock", "sim/alock"]),
     ("src/designs/citron/", ["citron"], ["unit/citron_tree", "sim/citron_layout", "sim/citron_tickets", "sim/citron_crowd",
-                                         "sim/citron_cost", "shm/ranges=citron", "sim/ranges", "shm/contract=citron", "sim/citron"]),
+                                         "sim/citron_cost", "shm/ranges=citron", "sim/ranges",
+                                         "sim/each_request=citron", "shm/contract=citron", "sim/citron"]),
     ("src/designs/mutex/", ["mutex"], ["shm/ranges", "shm/contract=mutex", "sim/ranges"]),
     ("src/designs/srvlock/", ["srvlock"], ["unit/srvlock", "fuzz/srvlock", "sim/srvlock"]),
     ("src/designs/netlock/deadlock", ["netlock"], NETLOCK_TESTS + ["sim/deadlock"]),
     ("src/designs/netlock/host_deadlock", ["netlock"], NETLOCK_TESTS + ["sim/deadlock"]),
     ("src/designs/fisslock/deadlock", ["fisslock"], FISSLOCK_TESTS + ["sim/deadlock"]),
-    ("src/designs/packet/chase", ["netlock", "fisslock"], NETLOCK_TESTS + FISSLOCK_TESTS + ["sim/deadlock"]),
+    ("src/designs/packet/chase", ["netlock", "fisslock"], ["unit/chase"] + NETLOCK_TESTS + FISSLOCK_TESTS + ["sim/deadlock"]),
     ("src/designs/netlock/", ["netlock", "netlock-switches"], NETLOCK_TESTS + ["sim/netlock"]),
     ("src/designs/fisslock/", ["fisslock", "fisslock-racks", "fisslock-stay"], FISSLOCK_TESTS + ["sim/fisslock"]),
-    ("src/designs/core/", ONE_SIDED + ["mutex"], ["unit/knobs", "sim/cluster", "sim/recover", "sim/word_unit", "unit/alock", "shm/contract",
+    ("src/designs/core/", ONE_SIDED + ["mutex"], ["unit/knobs", "sim/cluster", "sim/recover", "sim/each_request", "sim/word_unit", "unit/alock", "shm/contract",
                                                    "shm/slots", "shm/contract=shiftlock"]),
     ("src/designs/packet/", PACKETS, ["unit/srvlock", "unit/rules"] + NETLOCK_TESTS + FISSLOCK_TESTS),
     ("src/dataplane/fission", ["fisslock", "fisslock-racks"], ["unit/fission_rmt"] + FISSLOCK_TESTS),
     ("src/dataplane/netlock", ["netlock", "netlock-switches"], ["unit/netlock_rmt"] + NETLOCK_TESTS),
     ("src/dataplane/shards", ["netlock-switches", "fisslock-racks"], ["unit/rules"]),
-    ("src/cluster/coordinator", PACKETS, RACK_TESTS),
-    ("src/cluster/directory", PACKETS, RACK_TESTS),
-    ("src/cluster/host", PACKETS, RACK_TESTS + ["udp/contract"]),
-    ("src/cluster/journal", PACKETS, RACK_TESTS),
+    ("src/dataplane/", ON_NODE, NODE_TESTS),
+    ("src/cluster/host", PACKETS, ["unit/host_file"] + RACK_TESTS + ["udp/contract"]),
     ("src/cluster/join", PACKETS, RACK_TESTS + ["udp/contract"]),
     ("src/cluster/life", PACKETS, RACK_TESTS + ["udp/contract"]),
-    ("src/cluster/rules", PACKETS, RACK_TESTS),
-    ("src/cluster/", ONE_SIDED + ["mutex"], ["sim/cluster", "sim/recover", "unit/table", "shm/contract", "shm/slots", "shm/names",
+] + [("src/cluster/" + name, COORDINATED, RACK_TESTS)
+     for name in ("coordinator", "directory", "rules", "service", "state", "store")] + [
+    ("src/cluster/", ONE_SIDED + ["mutex"], ["sim/cluster", "sim/recover", "sim/each_request", "unit/table", "shm/contract", "shm/slots", "shm/names",
                                              "fuzz/layout", "shm/bad-input"]),
 ]
 MISTAKEN = {"citron_errs", "shift_errs"}  # MISTAKE() by another name
@@ -71,7 +77,7 @@ def read_table(path, columns):
 
 
 def sources():
-    found = glob.glob(ROOT + "/src/designs/**/*.[ch]", recursive=True) + glob.glob(ROOT + "/src/dataplane/*.h") + \
+    found = glob.glob(ROOT + "/src/designs/**/*.[ch]", recursive=True) + glob.glob(ROOT + "/src/dataplane/*.[ch]") + \
         glob.glob(ROOT + "/src/cluster/*.[ch]")
     paths = sorted(os.path.relpath(p, ROOT) for p in found)
     return [p for p in paths if not re.search(r"rmt|mistake", p)]
@@ -82,7 +88,13 @@ def concerns(path):
     for prefix, designs, tests in CONCERNS:
         if path.startswith(prefix):
             return designs, tests
-    sys.exit(f"scripts/protocol.py: no test concerns {path}")
+    sys.exit(f"scripts/protocol.py: no test concerns {path}; name designs and tests for its folder in CONCERNS")
+
+
+def campaign_words(design, seeds, campaign):
+    """The arguments of `pawl sim`. Several designs, with commas between, run at the same place."""
+    where = design.partition("@")[2].partition(",")[0]
+    return ["--design", design.replace("@" + where, ""), "--seeds", seeds, "--campaign", str(campaign)] + WHERE[where]
 
 
 def all_tests():
@@ -110,7 +122,7 @@ def sim_main(build):
     """A program that is `pawl sim` and no more: its source."""
     path = os.path.join(build, "sim_main.c")
     with open(path, "w", encoding="utf-8") as f:
-        f.write("int cmd_sim(int, char **);\nint main(int argc, char **argv)\n{\n    return cmd_sim(argc, argv);\n}\n")
+        f.write('#include "cli/commands.h"\nint main(int argc, char **argv)\n{\n    return command_run(&cmd_sim, argc, argv);\n}\n')
     return path
 
 

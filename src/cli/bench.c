@@ -3,13 +3,13 @@
 #include "cli/bench.h"
 #include "cli/commands.h"
 #include "cli/settings.h"
+#include "cli/sim.h"
 #include "client/net.h"
 #include "cluster/layout.h"
 #include "workbench/bench/workload_io.h"
 #include "workbench/lab/lab.h"
 #include "world/sim.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -20,19 +20,17 @@
 #define SHM_ROUNDS 3
 #define DEFAULT_LOCKS 1000
 
+static struct bench_params params = {
+    .workload = {.locks = DEFAULT_LOCKS, .seed = 1, .units = LAYOUT_RANGE_UNITS, .hot_every_ns = 300 * NS_PER_MS}};
+
+/* Other options, and those that params depends on in more than one way. */
 static struct {
     const char *designs, *on, *model, *set, *tune, *range, *io, *space, *wire;
-    uint64_t nodes, lock_nodes, warmup_ns, clients, locks, reads, zipf, objects, local, hold_ns, think_ns, deaths, seconds_ns, ops,
-        rounds, seed, units, held, max_units, series_ns, room, hot, hot_every_ns;
-    bool threads, names, json;
-    bool design_seen, nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, local_seen, seconds_seen, ops_seen, rounds_seen,
-        locks_seen, units_seen, held_seen, max_units_seen;
-} opts = {.designs = "word",
-          .on = "shm",
-          .locks = DEFAULT_LOCKS,
-          .seed = 1,
-          .units = LAYOUT_RANGE_UNITS,
-          .hot_every_ns = 300 * NS_PER_MS};
+    uint64_t nodes, lock_nodes, clients, rounds;
+    bool json;
+    bool design_seen, nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, seconds_seen, ops_seen, rounds_seen, locks_seen,
+        units_seen, held_seen, max_units_seen;
+} opts = {.designs = "word", .on = "shm"};
 
 static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D[,D...]", "designs to measure, in alternating rounds; default word", &opts.designs,
@@ -51,43 +49,45 @@ static const struct arg table[] = {
     SETTINGS_TUNE_OPTION(&opts.tune),
     {"nodes", 0, ARG_U64, "N", "sim, udp: hosts of clients; default the model's, or 1", &opts.nodes, &opts.nodes_seen},
     {"clients", 0, ARG_U64, "N", "clients; default one per core; sim: the model's", &opts.clients, &opts.clients_seen},
-    {"threads", 0, ARG_FLAG, NULL, "shm: clients are threads with their own handles, not processes", &opts.threads, NULL},
-    {"locks", 0, ARG_U64, "N", "number of locks; default 1000; with --range 1", &opts.locks, &opts.locks_seen},
-    {"reads", 0, ARG_FRACTION, "F", "fraction of shared acquisitions; default 0", &opts.reads, NULL},
+    {"threads", 0, ARG_FLAG, NULL, "shm: clients are threads with their own handles, not processes", &params.threads, NULL},
+    {"locks", 0, ARG_U64, "N", "number of locks; default 1000; with --range 1", &params.workload.locks, &opts.locks_seen},
+    {"reads", 0, ARG_FRACTION, "F", "fraction of shared acquisitions; default 0", &params.workload.reads, NULL},
     {"objects", 0, ARG_U64, "N", "objects, divided evenly among the locks, whose popularity --zipf describes; default one per lock",
-     &opts.objects, NULL},
-    {"zipf", 0, ARG_THOUSANDTHS, "T", "exponent of the locks' popularity; default 0: uniform", &opts.zipf, NULL},
+     &params.workload.objects, NULL},
+    {"zipf", 0, ARG_THOUSANDTHS, "T", "exponent of the locks' popularity; default 0: uniform", &params.workload.zipf, NULL},
     {"range", 0, ARG_STRING, "L[,L...]", "lock ranges of L units; with several lengths, clients take them in turn", &opts.range,
      NULL},
-    {"units", 0, ARG_U64, "N", "--range: units of a lock; default 65536", &opts.units, &opts.units_seen},
-    {"max-units", 0, ARG_U64, "N", "--range on sim: units that a lock can grow to; default --units", &opts.max_units,
+    {"units", 0, ARG_U64, "N", "--range: units of a lock; default 65536", &params.workload.units, &opts.units_seen},
+    {"max-units", 0, ARG_U64, "N", "--range on sim: units that a lock can grow to; default --units", &params.workload.max_units,
      &opts.max_units_seen},
     {"io", 0, ARG_STRING, "WORKLOAD", "sim: btio, oltp or io500: ranges, and data moved under them", &opts.io, NULL},
-    {"room", 0, ARG_U64, "N", "sim, fisslock: locks that fit into the switch; servers decide the others; default all", &opts.room,
+    {"room", 0, ARG_U64, "N", "sim, fisslock: locks that fit into the switch; servers decide the others; default all", &params.room,
      NULL},
-    {"hotspot", 0, ARG_U64, "N", "sim, packet designs: half of the operations are on N locks; default 0", &opts.hot, NULL},
+    {"hotspot", 0, ARG_U64, "N", "sim, packet designs: half of the operations are on N locks; default 0", &params.workload.hot,
+     NULL},
     {"hotspot-every", 0, ARG_DURATION, "S", "time after which the hotspot moves to other locks and back; default 300ms",
-     &opts.hot_every_ns, NULL},
-    {"series", 0, ARG_DURATION, "S", "sim: also count operations in intervals of this length", &opts.series_ns, NULL},
-    {"held", 0, ARG_U64, "N", "--range on shm: ranges that others hold throughout; default 0", &opts.held, &opts.held_seen},
+     &params.workload.hot_every_ns, NULL},
+    {"series", 0, ARG_DURATION, "S", "sim: also count operations in intervals of this length", &params.series_ns, NULL},
+    {"held", 0, ARG_U64, "N", "--range on shm: ranges that others hold throughout; default 0", &params.workload.held,
+     &opts.held_seen},
     {"local", 0, ARG_FRACTION, "F",
      "sim: fraction of clients on the host of the lock memory; packet designs: of operations on locks of the own host's part",
-     &opts.local, &opts.local_seen},
+     &params.local, &params.parted},
     {"lock-nodes", 0, ARG_U64, "N", "sim: clients and locks on N hosts each; --local is then of the operations", &opts.lock_nodes,
      &opts.lock_nodes_seen},
-    {"names", 0, ARG_FLAG, NULL, "keys are names, not numbers", &opts.names, NULL},
-    {"hold", 0, ARG_U64, "NS", "nanoseconds that a lock is held; default 0", &opts.hold_ns, NULL},
+    {"names", 0, ARG_FLAG, NULL, "keys are names, not numbers", &params.workload.names, NULL},
+    {"hold", 0, ARG_U64, "NS", "nanoseconds that a lock is held; default 0", &params.workload.hold_ns, NULL},
     {"deaths", 0, ARG_U64, "N",
-     "sim: one operation in N ends with the death of the client while it holds the lock; default 0: none", &opts.deaths, NULL},
-    {"think", 0, ARG_U64, "NS", "nanoseconds between two operations of a client; default 0", &opts.think_ns, NULL},
-    {"seconds", 0, ARG_DURATION, "S", "length of a round; default 1; sim: virtual seconds, default 20ms", &opts.seconds_ns,
+     "sim: one operation in N ends with the death of the client while it holds the lock; default 0: none", &params.deaths, NULL},
+    {"think", 0, ARG_U64, "NS", "nanoseconds between two operations of a client; default 0", &params.workload.think_ns, NULL},
+    {"seconds", 0, ARG_DURATION, "S", "length of a round; default 1; sim: virtual seconds, default 20ms", &params.seconds_ns,
      &opts.seconds_seen},
-    {"warmup", 0, ARG_DURATION, "S", "sim: virtual seconds before the measuring begins; default 0", &opts.warmup_ns,
+    {"warmup", 0, ARG_DURATION, "S", "sim: virtual seconds before the measuring begins; default 0", &params.warmup_ns,
      &opts.warmup_seen},
-    {"ops", 0, ARG_U64, "N", "operations of a round, of all clients together, instead of --seconds", &opts.ops, &opts.ops_seen},
+    {"ops", 0, ARG_U64, "N", "operations of a round, of all clients together, instead of --seconds", &params.ops, &opts.ops_seen},
     {"rounds", 0, ARG_U64, "R", "number of rounds, of which medians are printed; default 3; sim: 1", &opts.rounds,
      &opts.rounds_seen},
-    {"seed", 0, ARG_U64, "N", "seed of the choice of locks and of the simulation; default 1", &opts.seed, NULL},
+    {"seed", 0, ARG_U64, "N", "seed of the choice of locks and of the simulation; default 1", &params.workload.seed, NULL},
     {"json", 0, ARG_FLAG, NULL, "print one JSON object; with several designs an array of them", &opts.json, NULL},
 };
 
@@ -112,63 +112,51 @@ static const struct args usage = {
 
 /* ---- signals ---- */
 
-static volatile sig_atomic_t caught;
-
-static void on_signal(int number)
-{
-    caught = number;
-}
-
 static void catch_signals(void)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     for (size_t i = 0; i < countof(signals); i++) {
-        struct sigaction action = {.sa_handler = on_signal}, before;
+        struct sigaction before;
         if (!sigaction(signals[i], NULL, &before) && before.sa_handler != SIG_IGN)
-            sigaction(signals[i], &action, NULL);
+            cli_catch(signals[i], 0);
     }
 }
 
 /* ---- options ---- */
 
-static int add_design(struct bench_params *p, const char *name, size_t len)
+static int add_design(struct bench_params *p, const char *name)
 {
-    char text[64];
-    const struct design *d = NULL;
-    snprintf(text, sizeof text, "%.*s", (int)len, name);
-    if (len < sizeof text)
-        d = design_find(text);
+    const struct design *d = design_find(name);
     if (!d)
-        return args_complain(&usage, "there is no design '%s'; 'pawl doctor --matrix' lists the designs", text);
+        return args_complain(&usage, "there is no design '%s'; 'pawl doctor --matrix' lists the designs", name);
     if (!(d->substrates & (p->simulated ? DESIGN_ON_SIM : p->packets ? DESIGN_ON_UDP : DESIGN_ON_SHM)))
-        return args_complain(&usage, "the design '%s' does not run on %s", text, p->lab ? "udp, and so in no lab" : opts.on);
+        return args_complain(&usage, "the design '%s' does not run on %s", name, p->lab ? "udp, and so in no lab" : opts.on);
     if (p->lab && d->packet->racks)
-        return args_complain(&usage, "the design '%s' has several switches, and the lab of a benchmark has one", text);
-    if (opts.reads && !(d->features & DESIGN_SHARED))
-        return args_complain(&usage, "the design '%s' has no shared locks, so --reads must be 0", text);
-    if (opts.deaths && !(p->simulated && d->features & DESIGN_RECOVERY && !d->packet))
-        return args_complain(&usage, "deaths are for --on sim and designs that survive them, and '%s' does not", text);
+        return args_complain(&usage, "the design '%s' has several switches, and the lab of a benchmark has one", name);
+    if (p->workload.reads && !(d->features & DESIGN_SHARED))
+        return args_complain(&usage, "the design '%s' has no shared locks, so --reads must be 0", name);
+    if (p->deaths && !(p->simulated && d->features & DESIGN_RECOVERY && !d->packet))
+        return args_complain(&usage, "deaths are for --on sim and designs that survive them, and '%s' does not", name);
     if ((opts.range || opts.io) && !(d->features & DESIGN_RANGES))
-        return args_complain(&usage, "the design '%s' has no ranges", text);
+        return args_complain(&usage, "the design '%s' has no ranges", name);
     if (p->design_count == BENCH_DESIGNS_MAX)
         return args_complain(&usage, "at most %d designs at once", BENCH_DESIGNS_MAX);
     for (unsigned i = 0; i < p->design_count; i++)
         if (p->designs[i] == d)
-            return args_complain(&usage, "the design '%s' is named twice", text);
+            return args_complain(&usage, "the design '%s' is named twice", name);
     p->designs[p->design_count++] = d;
     return 0;
 }
 
 static int choose_designs(struct bench_params *p)
 {
-    const char *at = opts.designs;
-    for (;;) {
-        size_t len = strcspn(at, ",");
-        int status = add_design(p, at, len);
-        if (status || !at[len])
+    const char *list = opts.designs;
+    for (char name[TEXT_WORD_LEN]; text_next(&list, name);) {
+        int status = add_design(p, name);
+        if (status)
             return status;
-        at += len + 1;
     }
+    return 0;
 }
 
 /* On a copy of the model: its source then says so. */
@@ -191,11 +179,11 @@ static int choose_substrate(struct bench_params *p)
     p->packets = p->lab || !strcmp(opts.on, "udp");
     if (!p->simulated && !p->packets && strcmp(opts.on, "shm"))
         return args_complain(&usage, "there is no substrate '%s'; there are shm, udp, lab and sim", opts.on);
-    if (p->simulated && opts.threads)
+    if (p->simulated && p->threads)
         return args_complain(&usage, "--threads is for --on shm: simulated clients have neither threads nor processes");
-    if (p->packets && opts.threads)
+    if (p->packets && p->threads)
         return args_complain(&usage, "--threads is for --on shm");
-    if (!p->simulated && (opts.model || (opts.nodes_seen && !p->packets) || opts.local_seen || opts.lock_nodes_seen))
+    if (!p->simulated && (opts.model || (opts.nodes_seen && !p->packets) || p->parted || opts.lock_nodes_seen))
         return args_complain(&usage, "%s is for --on sim: shared memory is one machine, and all of it is local",
                              opts.model             ? "--model"
                              : opts.nodes_seen      ? "--nodes"
@@ -205,14 +193,8 @@ static int choose_substrate(struct bench_params *p)
         return args_complain(&usage, "%s is for --on sim", opts.set ? "--set" : "--warmup");
     if (!p->simulated)
         return 0;
-    p->model = model_find(opts.model ? opts.model : "default");
-    if (p->model)
-        return settings_each(&usage, "set", opts.set, set_field, p);
-    fprintf(stderr, "pawl bench: there is no model '%s'; there are", opts.model);
-    for (unsigned i = 0; model_at(i); i++)
-        fprintf(stderr, " %s", model_at(i)->name);
-    fputc('\n', stderr);
-    return EXIT_USAGE;
+    int status = sim_model(&usage, opts.model ? opts.model : "default", &p->model);
+    return status ? status : settings_each(&usage, "set", opts.set, set_field, p);
 }
 
 /* A rack that runs has its design and its keys. */
@@ -241,14 +223,15 @@ static int choose_rack(struct bench_params *p)
     if (status)
         return status;
     pawl *rack;
-    const pawl_options wishes = {
-        .design = opts.design_seen ? opts.designs : NULL, .keys = opts.names ? PAWL_KEYS_NAMED : 0, .capacity = opts.locks};
+    const pawl_options wishes = {.design = opts.design_seen ? opts.designs : NULL,
+                                 .keys = p->workload.names ? PAWL_KEYS_NAMED : 0,
+                                 .capacity = p->workload.locks};
     int rc = pawl_open(place, &wishes, &rack);
     if (rc)
         return cli_fail("bench", rc);
     const struct host_header *h = net_of(rack)->host.header;
     snprintf(design, sizeof design, "%s", h->design);
-    opts.names = h->config.keys == PAWL_KEYS_NAMED;
+    p->workload.names = h->config.keys == PAWL_KEYS_NAMED;
     pawl_close(rack);
     opts.designs = design;
     p->place = place;
@@ -284,38 +267,37 @@ static int choose_members(struct bench_params *p)
         return out_of_bounds(opts.lock_nodes_seen ? "lock-nodes" : "nodes", 1, SIM_HOSTS_MAX - 2);
     if (p->lab && nodes > LAB_HOSTS_MAX)
         return args_complain(&usage, "a lab has at most %d hosts", LAB_HOSTS_MAX);
-    if (opts.lock_nodes_seen && (opts.nodes_seen || opts.names))
+    if (opts.lock_nodes_seen && (opts.nodes_seen || p->workload.names))
         return args_complain(&usage, "--lock-nodes goes with neither --nodes nor --names");
     p->clients = (unsigned)clients;
     p->nodes = (unsigned)nodes;
     p->partitioned = opts.lock_nodes_seen;
-    p->local = opts.local;
-    p->parted = opts.local_seen;
-    p->residents = p->partitioned ? 0 : (unsigned)(clients * opts.local / 1000);
+    p->residents = p->partitioned ? 0 : (unsigned)(clients * p->local / 1000);
     return 0;
 }
 
 static int check_locks(const struct bench_params *p)
 {
-    if (!opts.locks || opts.locks > ZIPF_ITEMS_MAX)
+    const struct workload *w = &p->workload;
+    if (!w->locks || w->locks > ZIPF_ITEMS_MAX)
         return out_of_bounds("locks", 1, ZIPF_ITEMS_MAX);
-    if (p->partitioned && opts.locks < p->nodes)
+    if (p->partitioned && w->locks < p->nodes)
         return args_complain(&usage, "--locks must be at least --lock-nodes: every host has some");
-    if (opts.objects && (opts.objects < opts.locks || opts.objects > ZIPF_ITEMS_MAX))
-        return out_of_bounds("objects", opts.locks, ZIPF_ITEMS_MAX);
-    if (opts.objects && opts.range)
+    if (w->objects && (w->objects < w->locks || w->objects > ZIPF_ITEMS_MAX))
+        return out_of_bounds("objects", w->locks, ZIPF_ITEMS_MAX);
+    if (w->objects && opts.range)
         return args_complain(&usage, "--objects does not go with --range");
-    if (opts.zipf > ZIPF_EXPONENT_MAX)
+    if (w->zipf > ZIPF_EXPONENT_MAX)
         return out_of_bounds("zipf", 0, ZIPF_EXPONENT_MAX / 1000);
-    if ((opts.room || opts.hot) && !p->simulated)
+    if ((p->room || w->hot) && !p->simulated)
         return args_complain(&usage, "--room and --hotspot are for --on sim");
-    if (opts.hot > opts.locks / 3 || (opts.hot && !opts.hot_every_ns))
+    if (w->hot > w->locks / 3 || (w->hot && !w->hot_every_ns))
         return args_complain(&usage, "--hotspot must be at most a third of --locks, and --hotspot-every more than 0");
     for (unsigned i = 0; i < p->design_count; i++) {
         const struct design *d = p->designs[i];
-        if (d->packet && (p->partitioned || (opts.names && !p->place)))
+        if (d->packet && (p->partitioned || (w->names && !p->place)))
             return args_complain(&usage, "the packet design '%s' goes with neither --lock-nodes nor --names", d->name);
-        if (opts.hot && !d->packet)
+        if (w->hot && !d->packet)
             return args_complain(&usage, "--hotspot is for packet designs, and '%s' is none", d->name);
     }
     return 0;
@@ -328,44 +310,26 @@ static int choose_rounds(struct bench_params *p)
         return out_of_bounds("rounds", 1, BENCH_ROUNDS_MAX);
     if (opts.ops_seen && (opts.seconds_seen || opts.warmup_seen))
         return args_complain(&usage, "--ops does not go with --%s", opts.seconds_seen ? "seconds" : "warmup");
-    if (opts.ops_seen && !opts.ops)
+    if (opts.ops_seen && !p->ops)
         return args_complain(&usage, "--ops must be at least 1");
-    if (opts.seconds_seen && !opts.seconds_ns)
+    if (opts.seconds_seen && !p->seconds_ns)
         return args_complain(&usage, "--seconds must be more than 0");
     p->rounds = (unsigned)rounds;
-    p->ops = opts.ops;
-    p->warmup_ns = opts.warmup_ns;
-    p->seconds_ns = opts.seconds_seen ? opts.seconds_ns : p->simulated ? SIM_SECONDS_NS : SHM_SECONDS_NS;
+    if (!opts.seconds_seen)
+        p->seconds_ns = p->simulated ? SIM_SECONDS_NS : SHM_SECONDS_NS;
     return 0;
-}
-
-static int choose_sizes(struct bench_params *p)
-{
-    int status = choose_members(p);
-    if (!status)
-        status = check_locks(p);
-    if (!status)
-        status = choose_rounds(p);
-    p->room = opts.room;
-    p->deaths = opts.deaths;
-    p->series_ns = opts.series_ns;
-    return status;
 }
 
 /* L[,L...] */
 static int choose_lengths(struct workload *w)
 {
-    for (const char *at = opts.range; at;) {
-        char text[32];
-        size_t len = strcspn(at, ",");
+    const char *list = opts.range;
+    for (char text[TEXT_WORD_LEN]; text_next(&list, text); w->length_count++) {
         uint64_t *length = &w->lengths[w->length_count];
-        snprintf(text, sizeof text, "%.*s", (int)min_u64(len, sizeof text - 1), at);
         if (w->length_count == WORKLOAD_LENGTHS_MAX)
             return args_complain(&usage, "--range has at most %d lengths", WORKLOAD_LENGTHS_MAX);
         if (args_u64(text, length) || !*length || *length > workload_units(w))
             return args_complain(&usage, "--range: '%s' must be between 1 and %" PRIu64 " units", text, workload_units(w));
-        w->length_count++;
-        at = at[len] ? at + len + 1 : NULL;
     }
     return 0;
 }
@@ -385,11 +349,9 @@ static int choose_io(const struct bench_params *p, struct workload *w)
         return args_complain(&usage, "oltp's clients depend on each other: --seconds, not --ops");
     if (!p->simulated || opts.range || opts.locks_seen || opts.held_seen || p->partitioned)
         return args_complain(&usage, "--io is for --on sim, and chooses locks and ranges itself");
-    if (opts.units < 2 || opts.units > ZIPF_ITEMS_MAX || (opts.max_units_seen && opts.max_units < opts.units))
+    if (w->units < 2 || w->units > ZIPF_ITEMS_MAX || (opts.max_units_seen && w->max_units < w->units))
         return args_complain(&usage, "--units must be between 2 and %" PRIu64 ", and no more than --max-units", ZIPF_ITEMS_MAX);
     w->locks = w->io == IO_OLTP ? OLTP_FILES : 1;
-    w->units = opts.units;
-    w->max_units = opts.max_units;
     w->lengths[w->length_count++] = 1;
     return 0;
 }
@@ -402,16 +364,13 @@ static int choose_ranges(const struct bench_params *p, struct workload *w)
         return opts.units_seen || opts.held_seen
                    ? args_complain(&usage, "--%s goes with --range", opts.units_seen ? "units" : "held")
                    : 0;
-    if (p->partitioned || (p->simulated && opts.held))
+    if (p->partitioned || (p->simulated && w->held))
         return args_complain(&usage, "--range does not go with --%s%s", p->partitioned ? "lock-nodes" : "held",
                              p->partitioned ? "" : " in the simulation");
-    if (opts.units < 2 || opts.units > ZIPF_ITEMS_MAX)
+    if (w->units < 2 || w->units > ZIPF_ITEMS_MAX)
         return out_of_bounds("units", 2, ZIPF_ITEMS_MAX);
-    if (opts.held > BENCH_HELD_MAX || opts.held > opts.units / 4)
+    if (w->held > BENCH_HELD_MAX || w->held > w->units / 4)
         return args_complain(&usage, "--held must be at most %d, and at most a quarter of --units", BENCH_HELD_MAX);
-    w->units = opts.units;
-    w->max_units = opts.max_units;
-    w->held = opts.held;
     if (!opts.locks_seen)
         w->locks = 1;
     return choose_lengths(w);
@@ -436,20 +395,11 @@ static int choose(struct bench_params *p)
     if (!status)
         status = choose_knobs(p);
     if (!status)
-        status = choose_sizes(p);
-    p->threads = opts.threads;
-    p->workload = (struct workload){
-        .locks = opts.locks,
-        .reads = opts.reads,
-        .zipf = opts.zipf,
-        .objects = opts.objects,
-        .names = opts.names,
-        .hold_ns = opts.hold_ns,
-        .think_ns = opts.think_ns,
-        .seed = opts.seed,
-        .hot = opts.hot,
-        .hot_every_ns = opts.hot_every_ns,
-    };
+        status = choose_members(p);
+    if (!status)
+        status = check_locks(p);
+    if (!status)
+        status = choose_rounds(p);
     return status ? status : choose_ranges(p, &p->workload);
 }
 
@@ -461,7 +411,7 @@ static int run(struct bench_params *p, struct bench_result *results)
     char why[BENCH_WHY_LEN] = "";
     uint64_t violations = 0;
     catch_signals();
-    p->interrupted = &caught;
+    p->interrupted = &cli_signal;
     p->progress = &progress;
     progress_start(&progress, p->ops ? "operations" : p->simulated ? "virtual microseconds" : "seconds", bench_progress_total(p));
     int rc = bench_run(p, results, why);
@@ -472,18 +422,14 @@ static int run(struct bench_params *p, struct bench_result *results)
     int status = bench_print(p, results, opts.json, &violations);
     if (violations)
         cli_say("bench", 0, "%" PRIu64 " times two clients held a lock that only one may hold", violations);
-    if (caught)
-        return 128 + caught;
+    if (cli_signal)
+        return 128 + cli_signal;
     return status ? status : violations ? EXIT_NO : 0;
 }
 
-int cmd_bench(int argc, char **argv)
+static int run_bench(struct args_rest *rest)
 {
-    struct bench_params params = {0};
-    int status = args_parse(&usage, argc, argv, NULL);
-    if (status != ARGS_RUN)
-        return status;
-    status = choose(&params);
+    int status = choose(&params);
     if (status)
         return status;
     struct bench_result *results = calloc(BENCH_DESIGNS_MAX, sizeof *results);
@@ -493,3 +439,5 @@ int cmd_bench(int argc, char **argv)
     free(results);
     return status;
 }
+
+const struct command cmd_bench = {&usage, run_bench};

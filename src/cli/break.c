@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pawl break: an operator's last resort against a live holder that does not release. */
-#include "cli/break.h"
 #include "cli/commands.h"
 #include "cli/show.h"
 #include "client/net.h"
+#include "client/rack_look.h"
 #include "cluster/session.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,24 +34,42 @@ static const struct args usage = {
              "sees -PAWL_ELOST. Only a resource that checks the fencing token is safe from its writes until then.\n\n"
              "Exit status: 0 broken, 1 no session holds it or you declined, 2 wrong usage (or no terminal, without --yes),\n"
              "69 the space cannot be used.",
+    .words_max = 1,
     ARGS_TABLE(table),
 };
 
+/* The lock is in a segment or on a rack. */
 struct breaking {
     const struct observer *o;
+    const struct rack_look *rack;
     uint64_t index; /* the lock */
     struct inspect_session *victims;
-    uint32_t count;
+    uint64_t count, room;
     struct json j;
 };
+
+static int find_lock(struct breaking *b, const char *name, pawl_key *key)
+{
+    if (b->o) {
+        struct cell at = {0};
+        int rc = cli_find("break", b->o, name, key, &at);
+        b->index = at.index;
+        return rc;
+    }
+    int status = cli_key("break", rack_look_keys(b->rack), name, key);
+    if (status)
+        return status;
+    int rc = rack_look_find(b->rack, *key, &b->index);
+    return rc && rc != -ENOENT ? cli_fail("break", rc) : rc;
+}
 
 static int add_victim(void *ctx, const struct inspect_claim *claim)
 {
     struct breaking *b = ctx;
-    for (uint32_t i = 0; i < b->count; i++)
-        if (b->victims[i].slot == claim->session.slot)
+    for (uint64_t i = 0; i < b->count; i++)
+        if (b->victims[i].slot == claim->session.slot && b->victims[i].machine == claim->session.machine)
             return 0; /* it has the lock more than once: as a reader it may */
-    if (claim->holds && b->count < b->o->space.slot_count)
+    if (claim->holds && b->count < b->room)
         b->victims[b->count++] = claim->session;
     return 0;
 }
@@ -81,25 +100,54 @@ static int json_loss(void *ctx, const struct inspect_lock *lock)
     return 0;
 }
 
+static bool is_of(const struct rack_claim *c, const struct inspect_session *s)
+{
+    return c->machine == s->machine && c->claim.session == s->slot;
+}
+
+/* Other locks of a rack that the session holds: they are counted, not listed. */
+static uint64_t others_on_rack(const struct breaking *b, const struct inspect_session *s)
+{
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < b->rack->count; i++) {
+        const struct rack_claim *c = &b->rack->claims[i];
+        count += is_of(c, s) && c->claim.holds && c->claim.index != b->index;
+    }
+    return count;
+}
+
+static void put_process(FILE *out, const struct inspect_session *s)
+{
+    fprintf(out, "process %" PRIu32, s->pid);
+    if (s->machine)
+        fprintf(out, " of host %" PRIu32, s->machine);
+}
+
 static int announce(const struct breaking *b)
 {
-    for (uint32_t i = 0; i < b->count; i++) {
+    for (uint64_t i = 0; i < b->count; i++) {
+        const struct inspect_session *s = &b->victims[i];
         char command[COMMAND_LEN];
         struct losses l = {.except = b->index};
-        cli_command_of(&b->victims[i], command);
-        fprintf(stderr, "session of process %u: ", b->victims[i].pid);
+        cli_command_of(s, command);
+        fputs("session of ", stderr);
+        put_process(stderr, s);
+        fputs(": ", stderr);
         cli_put_text(stderr, command, strlen(command));
         fputc('\n', stderr);
-        int rc = inspect_locks_of(&b->o->locker, b->victims[i].slot, print_loss, &l);
+        int rc = b->o ? inspect_locks_of(&b->o->locker, s->slot, print_loss, &l) : 0;
         if (rc)
             return rc;
         if (l.count)
             fputc('\n', stderr);
+        uint64_t others = b->rack ? others_on_rack(b, s) : 0;
+        if (others)
+            fprintf(stderr, "         also loses %" PRIu64 " other lock%s\n", others, others == 1 ? "" : "s");
     }
     return 0;
 }
 
-bool break_agreed(uint64_t count)
+static bool agreed(uint64_t count)
 {
     char answer[16];
     fprintf(stderr, "Break %s? [y/N] ", count == 1 ? "this session" : "these sessions");
@@ -114,8 +162,7 @@ static int same_session(void *ctx, const struct inspect_session *s)
     return s->slot == victim->slot && s->epoch == victim->epoch && s->health != SESSION_BROKEN;
 }
 
-/* 0: broken; -ENOENT: it ended by itself meanwhile. */
-static int break_session(const struct observer *o, struct inspect_session *victim)
+static int break_in_segment(const struct observer *o, struct inspect_session *victim)
 {
     int rc = -EAGAIN;
     for (int i = 0; i < BREAK_TRIES_MAX && rc == -EAGAIN; i++) {
@@ -127,93 +174,123 @@ static int break_session(const struct observer *o, struct inspect_session *victi
     return rc;
 }
 
-static int break_all(struct breaking *b)
+/* The session's host is told that the session is lost. */
+static int break_on_rack(const struct rack_look *l, const struct inspect_session *victim)
 {
-    for (uint32_t i = 0; i < b->count; i++) {
-        struct losses l = {.except = b->index, .j = &b->j};
-        if (opts.json) {
-            json_object(&b->j, NULL);
-            cli_json_session(&b->j, &b->victims[i]);
-            json_array(&b->j, "also_loses");
-            inspect_locks_of(&b->o->locker, b->victims[i].slot, json_loss, &l);
-            json_end(&b->j);
-        }
-        int rc = break_session(b->o, &b->victims[i]);
-        if (opts.json) {
-            json_bool(&b->j, "broken", !rc);
-            json_end(&b->j);
-        } else if (rc == -ENOENT) {
-            printf("process %u had let go by itself\n", b->victims[i].pid);
-        } else if (!rc) {
-            printf("process %u lost its session\n", b->victims[i].pid);
-        }
-        if (rc && rc != -ENOENT)
-            return rc;
-    }
-    return 0;
+    uint64_t i = 0;
+    while (!is_of(&l->claims[i], victim)) /* one of them made it a victim */
+        i++;
+    return rack_look_break(l, &l->claims[i]);
 }
 
-static int break_with_json(struct breaking *b, const char *place, pawl_key key)
+/* 0: broken; -ENOENT: it ended by itself meanwhile. */
+static int break_session(struct breaking *b, struct inspect_session *s)
 {
-    json_open(&b->j, stdout);
-    json_string(&b->j, "space", place);
-    cli_json_key(&b->j, "name", key);
-    json_array(&b->j, "sessions");
-    int rc = break_all(b);
-    json_end(&b->j);
-    int lost = json_finish(&b->j);
-    return rc ? rc : lost;
+    struct losses l = {.except = b->index, .j = &b->j};
+    if (opts.json) {
+        json_object(&b->j, NULL);
+        if (b->o) {
+            cli_json_session(&b->j, s);
+            json_array(&b->j, "also_loses");
+            inspect_locks_of(&b->o->locker, s->slot, json_loss, &l);
+            json_end(&b->j);
+        } else {
+            json_u64(&b->j, "host", s->machine);
+            json_u64(&b->j, "pid", s->pid);
+            json_u64(&b->j, "also_loses", others_on_rack(b, s));
+        }
+    }
+    int rc = b->o ? break_in_segment(b->o, s) : break_on_rack(b->rack, s);
+    if (opts.json) {
+        json_bool(&b->j, "broken", !rc);
+        json_end(&b->j);
+    } else if (!rc || rc == -ENOENT) {
+        put_process(stdout, s);
+        puts(rc ? " had let go by itself" : " lost its session");
+    }
+    return rc;
+}
+
+static int break_all(struct breaking *b, const char *place, pawl_key key)
+{
+    int worst = 0;
+    if (opts.json) {
+        json_open(&b->j, stdout);
+        json_string(&b->j, "space", place);
+        cli_json_key(&b->j, "name", key);
+        json_array(&b->j, "sessions");
+    }
+    for (uint64_t i = 0; i < b->count; i++) {
+        int rc = break_session(b, &b->victims[i]);
+        worst = rc && rc != -ENOENT ? rc : worst;
+    }
+    if (opts.json) {
+        json_end(&b->j);
+        int lost = json_finish(&b->j);
+        worst = worst ? worst : lost;
+    }
+    return worst;
 }
 
 static int break_lock(struct breaking *b, const char *place, const char *name)
 {
     pawl_key key;
-    struct cell at = {0};
-    int rc = cli_find("break", b->o, name, &key, &at);
+    int rc = find_lock(b, name, &key);
     if (rc > 0)
         return rc;
-    b->index = at.index;
     if (!rc)
-        rc = inspect_claims(&b->o->locker, at.index, add_victim, b);
+        rc = b->o ? inspect_claims(&b->o->locker, b->index, add_victim, b) : rack_look_claims(b->rack, b->index, add_victim, b);
     if (rc && rc != -ENOENT)
         return cli_fail("break", rc);
+    if (!b->count && b->rack && b->rack->silent)
+        return cli_say("break", EXIT_UNAVAILABLE, "%u of %u hosts do not answer; no session of the others holds '%s'",
+                       b->rack->silent, b->rack->hosts, name);
     if (!b->count)
         return cli_say("break", EXIT_NO, "no session holds '%s'", name);
-    if (!b->o->space.design->recover)
+    if (b->o && !b->o->space.design->recover)
         return cli_say("break", EXIT_UNAVAILABLE, "the design '%s' cannot take a lock from a session; end process %u",
                        b->o->space.design->name, b->victims[0].pid);
     if (!opts.yes && !isatty(STDIN_FILENO))
         return cli_say("break", EXIT_USAGE, "there is no terminal for the question; use --yes to break '%s'", name);
-    if (!opts.json || !opts.yes)
-        rc = announce(b);
-    if (!rc && !opts.yes && !break_agreed(b->count))
+    rc = opts.json && opts.yes ? 0 : announce(b);
+    if (!rc && !opts.yes && !agreed(b->count))
         return EXIT_NO;
     if (!rc)
-        rc = opts.json ? break_with_json(b, place, key) : break_all(b);
+        rc = break_all(b, place, key);
     return rc ? cli_fail("break", rc) : 0;
 }
 
-int cmd_break(int argc, char **argv)
+static int break_victims(struct breaking *b, const char *place, const char *name)
 {
-    struct args_rest rest;
+    b->victims = calloc(b->room, sizeof *b->victims);
+    int status = b->victims ? break_lock(b, place, name) : cli_fail("break", -ENOMEM);
+    free(b->victims);
+    return status;
+}
+
+static int run_break(struct args_rest *rest)
+{
     struct observer o;
-    struct breaking b = {.o = &o};
+    struct rack_look rack;
     char place[PLACE_LEN];
-    int status = args_parse(&usage, argc, argv, &rest);
-    if (status != ARGS_RUN)
-        return status;
-    if (rest.count != 1)
+    if (!rest->count)
         return args_complain(&usage, "needs the name of one lock");
-    status = cli_place("break", opts.space, place);
-    if (!status && !strncmp(place, NET_SCHEME, strlen(NET_SCHEME)))
-        return break_on_rack(place, rest.words[0], opts.yes, opts.json);
+    int status = cli_place("break", opts.space, place);
+    if (!status && !strncmp(place, NET_SCHEME, strlen(NET_SCHEME))) {
+        int rc = rack_look_open(place + strlen(NET_SCHEME), &rack);
+        if (rc)
+            return cli_fail("break", rc);
+        status = break_victims(&(struct breaking){.rack = &rack, .room = rack.count + 1}, place, rest->words[0]);
+        rack_look_close(&rack);
+        return status;
+    }
     if (!status)
         status = open_to_show("break", place, &o);
     if (status)
         return status;
-    b.victims = calloc(o.space.slot_count, sizeof *b.victims);
-    status = b.victims ? break_lock(&b, place, rest.words[0]) : cli_fail("break", -ENOMEM);
-    free(b.victims);
+    status = break_victims(&(struct breaking){.o = &o, .room = o.space.slot_count}, place, rest->words[0]);
     observer_close(&o);
     return status;
 }
+
+const struct command cmd_break = {&usage, run_break};

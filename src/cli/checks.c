@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <glob.h>
 #include <linux/capability.h>
-#include <linux/futex.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,11 +24,14 @@
 #define UDP_BUFFER_BYTES (4 << 20)            /* what wire/udp.c asks for */
 #define SHM_ENOUGH_BYTES (UINT64_C(64) << 20) /* ten spaces of the default size */
 
-__attribute__((format(printf, 3, 4))) static void found(struct check *c, enum check_state state, const char *format, ...)
+/* The verdict: all is well, or `otherwise`, and then there is advice; and the text that says what was found. */
+__attribute__((format(printf, 5, 6))) static void found(struct check *c, bool well, enum check_state otherwise, const char *advice,
+                                                        const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    c->state = state;
+    c->state = well ? CHECK_OK : otherwise;
+    c->advice = well ? NULL : advice;
     vsnprintf(c->found, sizeof c->found, format, list);
     va_end(list);
 }
@@ -40,64 +42,52 @@ static void check_kernel(struct check *c)
 {
     struct utsname u;
     if (uname(&u)) {
-        found(c, CHECK_MISSING, "its version cannot be read");
+        found(c, false, CHECK_MISSING, NULL, "its version cannot be read");
         return;
     }
     char *rest;
     unsigned long major = strtoul(u.release, &rest, 10), minor = *rest == '.' ? strtoul(rest + 1, NULL, 10) : 0;
     bool fits = major > 5 || (major == 5 && minor >= 4);
-    found(c, fits ? CHECK_OK : CHECK_MISSING, "%s %s, %s", u.sysname, u.release, u.machine);
-    if (!fits)
-        c->advice = "pawl needs Linux 5.4 or later (pidfd_open)";
+    found(c, fits, CHECK_MISSING, "pawl needs Linux 5.4 or later (pidfd_open)", "%s %s, %s", u.sysname, u.release, u.machine);
 }
 
 static void check_waitv(struct check *c)
 {
-    if (syscall(SYS_futex_waitv, NULL, 0, 0, NULL, 0) < 0 && errno == ENOSYS) {
-        found(c, CHECK_COULD, "the kernel has none");
-        c->advice = "with Linux 5.16 or later a waiter learns of a holder's death at once rather than within 5 ms";
-    } else {
-        found(c, CHECK_OK, "waiters sleep on the lock and on its holder's life at once");
-    }
+    bool has = syscall(SYS_futex_waitv, NULL, 0, 0, NULL, 0) >= 0 || errno != ENOSYS;
+    found(c, has, CHECK_COULD, "with Linux 5.16 or later a waiter learns of a holder's death at once rather than within 5 ms", "%s",
+          has ? "waiters sleep on the lock and on its holder's life at once" : "the kernel has none");
 }
 
 static void check_robust(struct check *c)
 {
     void *head;
     size_t len;
-    if (syscall(SYS_get_robust_list, 0, &head, &len) == 0)
-        found(c, CHECK_OK, "the kernel reports deaths of holders");
-    else
-        found(c, CHECK_MISSING, "%s", strerror(errno));
-    if (c->state != CHECK_OK)
-        c->advice = "a sandbox may forbid get_robust_list and set_robust_list; allow them";
+    bool has = syscall(SYS_get_robust_list, 0, &head, &len) == 0;
+    found(c, has, CHECK_MISSING, "a sandbox may forbid get_robust_list and set_robust_list; allow them", "%s",
+          has ? "the kernel reports deaths of holders" : strerror(errno));
 }
 
 static void check_pidfd(struct check *c)
 {
     int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
-    if (fd >= 0) {
+    found(c, fd >= 0, CHECK_MISSING, "needs Linux 5.3 or later; a sandbox may forbid pidfd_open", "%s",
+          fd >= 0 ? "a dead process is told from one that reuses its id" : strerror(errno));
+    if (fd >= 0)
         close(fd);
-        found(c, CHECK_OK, "a dead process is told from one that reuses its id");
-        return;
-    }
-    found(c, CHECK_MISSING, "%s", strerror(errno));
-    c->advice = "needs Linux 5.3 or later; a sandbox may forbid pidfd_open";
 }
 
 static void check_shm(struct check *c)
 {
     struct statvfs v;
     if (statvfs(SEGMENT_DIR, &v) || access(SEGMENT_DIR, W_OK)) {
-        found(c, CHECK_MISSING, SEGMENT_DIR ": %s", strerror(errno));
-        c->advice = "mount a tmpfs at " SEGMENT_DIR ", or put spaces elsewhere with --space local:/PATH";
+        found(c, false, CHECK_MISSING, "mount a tmpfs at " SEGMENT_DIR ", or put spaces elsewhere with --space local:/PATH",
+              SEGMENT_DIR ": %s", strerror(errno));
         return;
     }
     uint64_t size = (uint64_t)v.f_blocks * v.f_frsize, left = (uint64_t)v.f_bavail * v.f_frsize;
-    found(c, left < SHM_ENOUGH_BYTES ? CHECK_COULD : CHECK_OK, "%llu MiB, %llu MiB free", (unsigned long long)(size >> 20),
-          (unsigned long long)(left >> 20));
-    if (c->state != CHECK_OK)
-        c->advice = "a space takes a few MiB: 'pawl space drop' what is not used, or remount " SEGMENT_DIR " larger (-o size=)";
+    found(c, left >= SHM_ENOUGH_BYTES, CHECK_COULD,
+          "a space takes a few MiB: 'pawl space drop' what is not used, or remount " SEGMENT_DIR " larger (-o size=)",
+          "%llu MiB, %llu MiB free", (unsigned long long)(size >> 20), (unsigned long long)(left >> 20));
 }
 
 static void check_atomic128(struct check *c)
@@ -105,47 +95,39 @@ static void check_atomic128(struct check *c)
 #if defined __x86_64__
     unsigned a, b, ecx = 0, d;
     bool has = __get_cpuid(1, &a, &b, &ecx, &d) && ecx & bit_CMPXCHG16B;
-    found(c, has ? CHECK_OK : CHECK_MISSING, has ? "cmpxchg16b" : "the processor lacks cmpxchg16b");
-    if (!has)
-        c->advice = "no x86-64 processor since 2006 lacks it; a virtual machine may hide it";
+    found(c, has, CHECK_MISSING, "no x86-64 processor since 2006 lacks it; a virtual machine may hide it", "%s",
+          has ? "cmpxchg16b" : "the processor lacks cmpxchg16b");
 #else
-    found(c, CHECK_OK, "load and store exclusive pair");
+    found(c, true, CHECK_OK, NULL, "load and store exclusive pair");
 #endif
 }
 
-/* What one-sided designs have to do with here; other fabrics may have less, and a space remembers what it was made with. */
+/* Capabilities of shared memory here. Other fabrics may have fewer, and a space keeps those that it was made with. */
 static void check_capabilities(struct check *c)
 {
     char names[sizeof c->found] = "";
-    for (unsigned bit = 0; fab_cap_name(bit); bit++)
-        if (FAB_SHM_CAPS >> bit & 1) {
-            size_t len = strlen(names);
-            snprintf(names + len, sizeof names - len, "%s%s", len ? ", " : "", fab_cap_name(bit));
-        }
-    found(c, CHECK_OK, "%s", names);
+    found(c, true, CHECK_OK, NULL, "%s", bits_text(FAB_SHM_CAPS, fab_cap_name, ", ", names, sizeof names));
 }
 
 static void check_cores(struct check *c)
 {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
-    found(c, n > 1 ? CHECK_OK : CHECK_COULD, "%ld", n);
-    if (n <= 1)
-        c->advice = "on one core every handover is a switch between processes; give the machine a second one if that matters";
+    found(c, n > 1, CHECK_COULD,
+          "on one core every handover is a switch between processes; give the machine a second one if that matters", "%ld", n);
 }
 
 static void check_clock(struct check *c)
 {
     struct timespec r = {0};
     if (clock_getres(CLOCK_MONOTONIC_COARSE, &r)) {
-        found(c, CHECK_MISSING, "%s", strerror(errno));
+        found(c, false, CHECK_MISSING, NULL, "%s", strerror(errno));
         return;
     }
     uint64_t tick = (uint64_t)r.tv_sec * NS_PER_S + (uint64_t)r.tv_nsec;
-    bool fits = tick <= WORLD_COARSE_LAG_NS;
-    found(c, fits ? CHECK_OK : CHECK_MISSING, "ticks every %llu us; leases allow for %llu us", (unsigned long long)(tick / 1000),
+    found(c, tick <= WORLD_COARSE_LAG_NS, CHECK_MISSING,
+          "leases are checked by this clock and it lags too far: use a kernel with HZ of 100 or more, or leases for ever",
+          "ticks every %llu us; leases allow for %llu us", (unsigned long long)(tick / 1000),
           (unsigned long long)(WORLD_COARSE_LAG_NS / 1000));
-    if (!fits)
-        c->advice = "leases are checked by this clock and it lags too far: use a kernel with HZ of 100 or more, or leases for ever";
 }
 
 /* ---- what it can do without ---- */
@@ -161,9 +143,9 @@ static void check_huge(struct check *c)
     }
     if (mounts)
         fclose(mounts);
-    found(c, huge ? CHECK_OK : CHECK_COULD, huge ? SEGMENT_DIR " uses them" : SEGMENT_DIR " does not use them");
-    if (!huge)
-        c->advice = "spaces of a million locks and more are faster after: mount -o remount,huge=within_size " SEGMENT_DIR;
+    found(c, huge, CHECK_COULD,
+          "spaces of a million locks and more are faster after: mount -o remount,huge=within_size " SEGMENT_DIR, SEGMENT_DIR " %s",
+          huge ? "uses them" : "does not use them");
 }
 
 static bool capable(unsigned capability)
@@ -184,33 +166,27 @@ static void check_bpf(struct check *c)
     bool rights = capable(CAP_SYS_ADMIN) || (capable(CAP_BPF) && capable(CAP_NET_ADMIN));
     bool types = !access("/sys/kernel/btf/vmlinux", R_OK);
     bool built = !plane_missing();
-    found(c, rights && types && built ? CHECK_OK : CHECK_COULD, "%s, %s%s",
-          rights ? "may load programs" : "no right to load programs",
+    found(c, rights && types && built, CHECK_COULD,
+          built ? "a switch in the kernel needs root (or CAP_BPF and CAP_NET_ADMIN) and CONFIG_DEBUG_INFO_BTF"
+                : "'scripts/deps xdp' installs what builds them: libbpf, clang and bpftool",
+          "%s, %s%s", rights ? "may load programs" : "no right to load programs",
           types ? "the kernel describes its types" : "the kernel lacks /sys/kernel/btf/vmlinux",
           built ? "" : ", this build has none to load");
-    if (!built)
-        c->advice = "'scripts/deps xdp' installs what builds them: libbpf, clang and bpftool";
-    else if (c->state != CHECK_OK)
-        c->advice = "a switch in the kernel needs root (or CAP_BPF and CAP_NET_ADMIN) and CONFIG_DEBUG_INFO_BTF";
 }
 
 static void check_rdma(struct check *c)
 {
     struct dirent **names = NULL;
     int n = scandir("/sys/class/infiniband", &names, NULL, alphasort), devices = 0;
-    char first[64] = "";
+    char first[64] = "no device";
     for (int i = 0; i < n; i++) {
         if (names[i]->d_name[0] != '.' && !devices++)
             snprintf(first, sizeof first, "%.63s", names[i]->d_name); /* a device of the kernel has no longer name */
         free(names[i]);
     }
     free(names);
-    if (devices)
-        found(c, CHECK_OK, "%s%s; this release does not use it", first, devices > 1 ? " and others" : "");
-    else
-        found(c, CHECK_COULD, "no device");
-    if (!devices)
-        c->advice = "nothing in this release uses one; without a card, 'modprobe rdma_rxe' makes one of software";
+    found(c, devices, CHECK_COULD, "nothing in this release uses one; without a card, 'modprobe rdma_rxe' makes one of software",
+          "%s%s%s", first, devices > 1 ? " and others" : "", devices ? "; this release does not use it" : "");
 }
 
 static void check_libfabric(struct check *c)
@@ -222,9 +198,8 @@ static void check_libfabric(struct check *c)
         there = there || !glob(places[i], 0, NULL, &g);
         globfree(&g);
     }
-    found(c, there ? CHECK_OK : CHECK_COULD, there ? "installed; this release does not use it" : "not installed");
-    if (!there)
-        c->advice = "nothing in this release uses it; the Debian package is libfabric1";
+    found(c, there, CHECK_COULD, "nothing in this release uses it; the Debian package is libfabric1", "%s",
+          there ? "installed; this release does not use it" : "not installed");
 }
 
 /* Bursts that do not fit are lost, and said again later. */
@@ -234,13 +209,11 @@ static void check_udp(struct check *c)
     socklen_t len = sizeof bytes;
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) ||
         getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, &len)) {
-        found(c, CHECK_COULD, "no sockets: %s", strerror(errno));
-        c->advice = "pawl:// and pawl serve need them; local: does not";
+        found(c, false, CHECK_COULD, "pawl:// and pawl serve need them; local: does not", "no sockets: %s", strerror(errno));
     } else {
-        bool enough = bytes >= UDP_BUFFER_BYTES;
-        found(c, enough ? CHECK_OK : CHECK_COULD, "a socket's buffer holds up to %d KiB", bytes / 1024);
-        if (!enough)
-            c->advice = "sysctl net.core.rmem_max=4194304 lets busy lock servers take larger bursts";
+        found(c, bytes >= UDP_BUFFER_BYTES, CHECK_COULD,
+              "sysctl net.core.rmem_max=4194304 lets busy lock servers take larger bursts", "a socket's buffer holds up to %d KiB",
+              bytes / 1024);
     }
     if (fd >= 0)
         close(fd);

@@ -1,22 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The subcommands. Each takes its own words, argv[0] being its name, and returns the exit status. */
+/* The subcommands. */
 #ifndef PAWL_CLI_COMMANDS_H
 #define PAWL_CLI_COMMANDS_H
 
-int cmd_bench(int argc, char **argv);
-int cmd_break(int argc, char **argv);
-int cmd_doctor(int argc, char **argv);
-int cmd_hunt(int argc, char **argv);
-int cmd_lab(int argc, char **argv);
-int cmd_lock(int argc, char **argv);
-int cmd_ls(int argc, char **argv);
-int cmd_policy(int argc, char **argv);
-int cmd_rules(int argc, char **argv);
-int cmd_serve(int argc, char **argv);
-int cmd_show(int argc, char **argv);
-int cmd_sim(int argc, char **argv);
-int cmd_space(int argc, char **argv);
-int cmd_switch(int argc, char **argv);
-int cmd_tune(int argc, char **argv);
+#include "lib/args.h"
+
+struct command {
+    const struct args *usage;
+    int (*run)(struct args_rest *rest); /* with the words that are not options; the exit status */
+};
+
+extern const struct command cmd_bench;
+extern const struct command cmd_break;
+extern const struct command cmd_doctor;
+extern const struct command cmd_hunt;
+extern const struct command cmd_lab;
+extern const struct command cmd_lock;
+extern const struct command cmd_ls;
+extern const struct command cmd_policy;
+extern const struct command cmd_rules;
+extern const struct command cmd_serve;
+extern const struct command cmd_show;
+extern const struct command cmd_sim;
+extern const struct command cmd_space;
+extern const struct command cmd_switch;
+extern const struct command cmd_tune;
+
+/* Parses the options, argv[0] being the command's name, and runs the command. The exit status. */
+int command_run(const struct command *c, int argc, char **argv);
 
 #endif

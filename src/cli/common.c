@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/common.h"
+#include "cli/commands.h"
 #include "client/net.h"
 #include "fabric/shm.h"
 
@@ -10,6 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+int command_run(const struct command *c, int argc, char **argv)
+{
+    struct args_rest rest;
+    int status = args_parse(c->usage, argc, argv, &rest);
+    return status == ARGS_RUN ? c->run(&rest) : status;
+}
 
 /* ---- complaints ---- */
 
@@ -46,6 +54,21 @@ int cli_flush(int status)
         return status;
     fprintf(stderr, "pawl: cannot write the output: %s\n", strerror(errno));
     return status ? status : EXIT_UNAVAILABLE;
+}
+
+/* ---- signals ---- */
+
+volatile sig_atomic_t cli_signal;
+
+static void on_signal(int signal)
+{
+    cli_signal = signal;
+}
+
+void cli_catch(int signal, int flags)
+{
+    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = flags};
+    sigaction(signal, &action, NULL);
 }
 
 /* ---- places ---- */
@@ -148,6 +171,14 @@ const char *cli_keys_name(enum pawl_keys keys)
 {
     static const char *const names[] = {"", "named", "sparse", "dense"};
     return keys < countof(names) ? names[keys] : "";
+}
+
+int cli_keys(const struct args *usage, const char *name, enum pawl_keys *out)
+{
+    for (*out = PAWL_KEYS_NAMED; *out <= PAWL_KEYS_DENSE; ++*out)
+        if (!strcmp(name, cli_keys_name(*out)))
+            return 0;
+    return args_complain(usage, "--keys is named, sparse or dense, not '%s'", name);
 }
 
 /* ---- sessions ---- */

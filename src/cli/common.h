@@ -7,13 +7,15 @@
 #include "lib/args.h"
 #include "lib/json.h"
 
+#include <signal.h>
 #include <stdio.h>
 
 enum {
-    EXIT_NO = 1,           /* the answer is no: the lock was not to be had, there is no such space */
-    EXIT_USAGE = 2,        /* as args.h has it */
-    EXIT_UNAVAILABLE = 69, /* EX_UNAVAILABLE: the space cannot be used */
-    EXIT_LOST = 75,        /* EX_TEMPFAIL: the lock was lost while the command ran */
+    EXIT_NO = 1,                     /* the answer is no: the lock was not to be had, there is no such space */
+    EXIT_USAGE = 2,                  /* as args.h has it */
+    EXIT_UNAVAILABLE = 69,           /* EX_UNAVAILABLE: the space cannot be used */
+    EXIT_LOST = 75,                  /* EX_TEMPFAIL: the lock was lost while the command ran */
+    EXIT_INTERRUPTED = 128 + SIGINT, /* as a shell has it */
 };
 static_assert((int)EXIT_USAGE == (int)ARGS_EXIT_USAGE, "one number for wrong usage");
 
@@ -25,6 +27,10 @@ int cli_say(const char *command, int status, const char *format, ...) __attribut
 
 /* Output that was lost, to a full disk for example, is a failure whatever came before. */
 int cli_flush(int status);
+
+/* The latest signal that cli_catch was told of; 0: none came. */
+extern volatile sig_atomic_t cli_signal;
+void cli_catch(int signal, int flags); /* flags of sigaction() */
 
 /* ---- places ---- */
 
@@ -69,6 +75,7 @@ void cli_json_key(struct json *j, const char *name, pawl_key key);
 
 const char *cli_mode_name(enum pawl_mode mode); /* "free" for 0 */
 const char *cli_keys_name(enum pawl_keys keys);
+int cli_keys(const struct args *usage, const char *name, enum pawl_keys *out); /* of the option --keys: 0 or the exit status */
 
 /* ---- sessions ---- */
 

@@ -7,18 +7,10 @@
 
 #define JOIN_NS (30 * NS_PER_S)
 
-volatile sig_atomic_t daemon_stopped;
-
-static void on_signal(int number)
-{
-    daemon_stopped = number;
-}
-
 void daemon_catch_signals(void)
 {
-    const struct sigaction action = {.sa_handler = on_signal};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    cli_catch(SIGINT, 0);
+    cli_catch(SIGTERM, 0);
 }
 
 uint64_t daemon_deadline(void)

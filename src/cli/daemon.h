@@ -6,7 +6,6 @@
 #include "cli/common.h"
 #include "node/node.h"
 
-extern volatile sig_atomic_t daemon_stopped; /* the signal that asked to end; 0: none did */
 void daemon_catch_signals(void);
 
 /* Until when a coordinator must have answered. */

@@ -69,12 +69,11 @@ static int examine(void)
     return missing ? EXIT_NO : 0;
 }
 
-int cmd_doctor(int argc, char **argv)
+static int run_doctor(struct args_rest *rest)
 {
-    int status = args_parse(&usage, argc, argv, NULL);
-    if (status != ARGS_RUN)
-        return status;
     if (opts.markdown && (!opts.matrix || opts.json))
         return args_complain(&usage, "--markdown goes with --matrix, and not with --json");
     return opts.matrix ? matrix_print(opts.json, opts.markdown) : examine();
 }
+
+const struct command cmd_doctor = {&usage, run_doctor};

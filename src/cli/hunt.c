@@ -16,8 +16,6 @@
 #define LINES_BEFORE 24u /* of the trace, up to the violation; */
 #define LINES_AFTER 4u   /* and behind it */
 #define LINE_LEN 256
-#define FAULTS_LEN 160
-#define EXIT_INTERRUPTED (128 + SIGINT)
 
 static struct {
     const char *design, *faults;
@@ -49,14 +47,6 @@ static const struct args usage = {
     ARGS_TABLE(table),
 };
 
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int signal)
-{
-    (void)signal;
-    interrupted = 1;
-}
-
 /* ---- what is hunted ---- */
 
 static int add(struct hunt_params *p, const struct design *d)
@@ -69,27 +59,22 @@ static int add(struct hunt_params *p, const struct design *d)
 
 static int choose(struct hunt_params *p)
 {
-    char names[1024];
+    const struct design *named = NULL;
     if (!opts.design) {
         for (const struct design *d = NULL; (d = design_next(d));)
             if (d->kind == DESIGN_MAIN && d->substrates & DESIGN_ON_SIM)
                 add(p, d);
         return 0;
     }
-    if (strlen(opts.design) >= sizeof names)
-        return args_complain(&usage, "--design is longer than %zu bytes", sizeof names - 1);
-    memcpy(names, opts.design, strlen(opts.design) + 1);
-    for (char *rest, *name = strtok_r(names, ",", &rest); name; name = strtok_r(NULL, ",", &rest)) {
-        const struct design *d = design_find(name);
-        if (!d)
-            return args_complain(&usage, "there is no design '%s'; 'pawl sim --list' names the designs", name);
-        if (!(d->substrates & DESIGN_ON_SIM))
-            return args_complain(&usage, "the design '%s' does not run in the simulation", name);
-        int status = add(p, d);
+    const char *list = opts.design;
+    for (char name[TEXT_WORD_LEN]; text_next(&list, name);) {
+        int status = sim_design(&usage, name, &named);
+        if (!status)
+            status = add(p, named);
         if (status)
             return status;
     }
-    return p->count ? 0 : args_complain(&usage, "--design names no design");
+    return 0;
 }
 
 static int prepare(struct hunt_params *p)
@@ -110,7 +95,7 @@ static int prepare(struct hunt_params *p)
     p->ns = opts.minutes ? opts.minutes * 60 * NS_PER_S : UINT64_MAX;
     p->seed_ns = opts.seed_limit;
     p->campaign = (unsigned)opts.campaign;
-    p->stop = &interrupted;
+    p->stop = &cli_signal;
     return choose(p);
 }
 
@@ -128,25 +113,13 @@ static void show(void *ctx, const struct hunt_sum *s)
             s->ns / NS_PER_S, s->seeds, per_second(s, s->seeds), s->grants, s->faults, per_second(s, s->events) / 1e6);
 }
 
-/* The faults as --faults takes them. */
-static void faults_text(char out[FAULTS_LEN], uint32_t faults)
-{
-    out[0] = 0;
-    for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
-        if (faults & FAULT_BIT(kind)) {
-            size_t len = strlen(out);
-            snprintf(out + len, FAULTS_LEN - len, "%s%s", len ? "," : "", fault_name((enum fault)kind));
-        }
-    if (!out[0])
-        snprintf(out, FAULTS_LEN, "none");
-}
-
 static void command_text(char out[REPLAY_LEN], const struct hunt_failure *f)
 {
-    char faults[FAULTS_LEN];
-    faults_text(faults, f->params.faults);
-    bool all = f->params.faults == (FAULTS_ALL & f->params.design->tolerates);
-    const struct sim_replay replay = {.faults = all ? "all" : faults, .campaign = f->params.campaign, .limits = f->params.limits};
+    char names[FAULTS_LEN] = "";
+    uint32_t faults = f->params.faults;
+    bool all = faults == (FAULTS_ALL & f->params.design->tolerates);
+    const char *list = faults ? bits_text(faults, fault_name, ",", names, sizeof names) : "none";
+    const struct sim_replay replay = {.faults = all ? "all" : list, .campaign = f->params.campaign, .limits = f->params.limits};
     sim_replay_text(out, f->params.design, &replay, f->params.seed);
 }
 
@@ -218,7 +191,7 @@ static int report(const struct hunt_params *p, const struct hunt_sum *s, struct 
         json_u64(&j, "faults", s->faults);
         json_double(&j, "seconds", (double)s->ns / (double)NS_PER_S);
         json_double(&j, "cpu_seconds", (double)s->cpu_ns / (double)NS_PER_S);
-        json_bool(&j, "interrupted", interrupted);
+        json_bool(&j, "interrupted", cli_signal);
         if (f->found)
             json_failure(&j, f, first, runs);
         else
@@ -237,28 +210,23 @@ static int report(const struct hunt_params *p, const struct hunt_sum *s, struct 
     return 0;
 }
 
-int cmd_hunt(int argc, char **argv)
+static int run_hunt(struct args_rest *rest)
 {
-    struct args_rest rest;
     struct hunt_params p = {.progress = isatty(STDERR_FILENO) ? show : NULL};
     struct hunt_sum sum = {0};
     struct hunt_failure failure;
-    struct sigaction action = {.sa_handler = on_interrupt};
-    int status = args_parse(&usage, argc, argv, &rest);
-    if (status != ARGS_RUN)
-        return status;
-    if (rest.count)
-        return args_complain(&usage, "'%s' is one word too many", rest.words[0]);
-    status = prepare(&p);
+    int status = prepare(&p);
     if (status)
         return status;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    cli_catch(SIGINT, 0);
+    cli_catch(SIGTERM, 0);
     int rc = hunt_run(&p, &sum, &failure);
     if (p.progress)
         fputs("\r\033[K", stderr);
     if (rc)
         return cli_fail("hunt", rc);
     status = report(&p, &sum, &failure);
-    return status ? status : failure.found ? EXIT_NO : interrupted ? EXIT_INTERRUPTED : 0;
+    return status ? status : failure.found ? EXIT_NO : cli_signal ? EXIT_INTERRUPTED : 0;
 }
+
+const struct command cmd_hunt = {&usage, run_hunt};

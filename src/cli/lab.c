@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -70,6 +71,7 @@ static const struct args usage = {
     .after =
         "Needs root and ip(8). Exit status: 0 done, 1 there is no such lab, or (up) there is one already, or (run) an invariant\n"
         "was violated or a process is stuck, 2 wrong usage, 69 not possible here; 'exec' passes on its command's.",
+    .words_max = INT_MAX,
     ARGS_TABLE(table),
 };
 
@@ -218,19 +220,15 @@ static int run(const struct lab *lab)
     return o.violations || o.stuck ? EXIT_NO : 0;
 }
 
-int cmd_lab(int argc, char **argv)
+static int run_lab(struct args_rest *rest)
 {
-    struct args_rest rest;
     struct lab lab = {0};
-    int code = args_parse(&usage, argc, argv, &rest);
-    if (code != ARGS_RUN)
-        return code;
-    if (!rest.count)
+    if (!rest->count)
         return args_complain(&usage, "needs one of up, status, run, exec, unplug, plug and down");
-    const char *verb = rest.words[0];
+    const char *verb = rest->words[0];
     bool alone = !strcmp(verb, "up") || !strcmp(verb, "run") || !strcmp(verb, "down") || !strcmp(verb, "status");
-    if (alone && rest.count > 1)
-        return args_complain(&usage, "unexpected argument '%s'", rest.words[1]);
+    if (alone && rest->count > 1)
+        return args_complain(&usage, "unexpected argument '%s'", rest->words[1]);
     if (!strcmp(verb, "up"))
         return up();
     if (!strcmp(verb, "down")) {
@@ -246,5 +244,7 @@ int cmd_lab(int argc, char **argv)
         return status(&lab);
     if (!strcmp(verb, "run"))
         return run(&lab);
-    return !strcmp(verb, "exec") ? execute(&lab, &rest) : plug(&lab, &rest, !strcmp(verb, "plug"));
+    return !strcmp(verb, "exec") ? execute(&lab, rest) : plug(&lab, rest, !strcmp(verb, "plug"));
 }
+
+const struct command cmd_lab = {&usage, run_lab};

@@ -5,6 +5,7 @@
 #include "client/net.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -56,6 +57,7 @@ static const struct args usage = {
              "  126    COMMAND cannot be run\n"
              "  127    COMMAND was not found\n"
              "  128+n  signal n ended the waiting",
+    .words_max = INT_MAX,
     ARGS_TABLE(table),
 };
 
@@ -198,15 +200,10 @@ static int open_space(struct lock_job *job)
     return pawl_open(job->reach, &o, &job->p);
 }
 
-int cmd_lock(int argc, char **argv)
+static int run_lock(struct args_rest *rest)
 {
-    struct args_rest rest;
     struct lock_job job = {.signal_fd = -1};
-    int status = args_parse(&usage, argc, argv, &rest);
-    if (status == ARGS_RUN)
-        status = read_wishes(&job, &rest);
-    else
-        return status;
+    int status = read_wishes(&job, rest);
     if (status)
         return status;
     job.start_ns = pawl_now();
@@ -223,3 +220,5 @@ int cmd_lock(int argc, char **argv)
         close(job.signal_fd);
     return status;
 }
+
+const struct command cmd_lock = {&usage, run_lock};

@@ -6,7 +6,6 @@
 #include "cli/common.h"
 
 #include <signal.h>
-#include <sys/types.h>
 
 struct lock_job {
     /* From the command line. */

@@ -28,6 +28,7 @@ static const struct args usage = {
     .after = "A lock whose holder died shows 'dead' beside the mode until the next client takes it.\n"
              "A default space that does not exist yet has no locks; a space named by --space must exist.\n\n"
              "Exit status: 0 listed, 1 no such space, 2 wrong usage, 69 the space cannot be used.",
+    .words_max = 1,
     ARGS_TABLE(table),
 };
 
@@ -118,17 +119,13 @@ static int list_rack(const char *place)
     return rc ? cli_fail("ls", rc) : 0;
 }
 
-int cmd_ls(int argc, char **argv)
+static int run_ls(struct args_rest *rest)
 {
-    struct args_rest rest;
     struct observer o;
     char place[PLACE_LEN];
-    int status = args_parse(&usage, argc, argv, &rest);
-    if (status != ARGS_RUN)
-        return status;
-    if (rest.count)
-        return args_complain(&usage, "unexpected argument '%s'; 'pawl show NAME' shows one lock", rest.words[0]);
-    status = cli_place("ls", opts.space, place);
+    if (rest->count)
+        return args_complain(&usage, "unexpected argument '%s'; 'pawl show NAME' shows one lock", rest->words[0]);
+    int status = cli_place("ls", opts.space, place);
     if (status)
         return status;
     if (!strncmp(place, NET_SCHEME, strlen(NET_SCHEME)))
@@ -144,3 +141,5 @@ int cmd_ls(int argc, char **argv)
     observer_close(&o);
     return rc ? cli_fail("ls", rc) : 0;
 }
+
+const struct command cmd_ls = {&usage, run_ls};

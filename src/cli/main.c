@@ -6,33 +6,33 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct command {
+static const struct row {
     const char *name;
-    int (*run)(int argc, char **argv);
+    const struct command *command;
     const char *summary;
 } commands[] = {
-    {"lock", cmd_lock, "run a command while holding a lock, like flock(1)"},
-    {"ls", cmd_ls, "list the locks that are held or waited for"},
-    {"show", cmd_show, "show a lock with its holders and waiters, or a space with its sessions"},
-    {"break", cmd_break, "declare the holders of a lock lost"},
-    {"space", cmd_space, "create, list, show or drop spaces"},
-    {"tune", cmd_tune, "show and change the layout of a lock with ranges, while it is used"},
-    {"serve", cmd_serve, "run the coordinator and the lock servers of a rack"},
-    {"switch", cmd_switch, "run the switch of a rack, in the kernel or in software"},
-    {"rules", cmd_rules, "show how locks are divided among racks, and move some while clients run"},
-    {"policy", cmd_policy, "show counters of NetLock's switch, and set its policies while it runs"},
-    {"sim", cmd_sim, "test designs in simulated clusters with faults"},
-    {"hunt", cmd_hunt, "run random seeds of all designs until one fails, and shrink that failure"},
-    {"bench", cmd_bench, "measure designs on this machine or in the simulated cluster"},
-    {"lab", cmd_lab, "set up racks on this machine: network namespaces as hosts, and a switch"},
-    {"doctor", cmd_doctor, "check this machine, and list what each design offers"},
+    {"lock", &cmd_lock, "run a command while holding a lock, like flock(1)"},
+    {"ls", &cmd_ls, "list the locks that are held or waited for"},
+    {"show", &cmd_show, "show a lock with its holders and waiters, or a space with its sessions"},
+    {"break", &cmd_break, "declare the holders of a lock lost"},
+    {"space", &cmd_space, "create, list, show or drop spaces"},
+    {"tune", &cmd_tune, "show and change the layout of a lock with ranges, while it is used"},
+    {"serve", &cmd_serve, "run the coordinator and the lock servers of a rack"},
+    {"switch", &cmd_switch, "run the switch of a rack, in the kernel or in software"},
+    {"rules", &cmd_rules, "show how locks are divided among racks, and move some while clients run"},
+    {"policy", &cmd_policy, "show counters of NetLock's switch, and set its policies while it runs"},
+    {"sim", &cmd_sim, "test designs in simulated clusters with faults"},
+    {"hunt", &cmd_hunt, "run random seeds of all designs until one fails, and shrink that failure"},
+    {"bench", &cmd_bench, "measure designs on this machine or in the simulated cluster"},
+    {"lab", &cmd_lab, "set up racks on this machine: network namespaces as hosts, and a switch"},
+    {"doctor", &cmd_doctor, "check this machine, and list what each design offers"},
 };
 
 static const struct command *find_command(const char *name)
 {
     for (size_t i = 0; i < countof(commands); i++)
         if (!strcmp(commands[i].name, name))
-            return &commands[i];
+            return commands[i].command;
     return NULL;
 }
 
@@ -68,7 +68,7 @@ static int help(int argc, char **argv)
     const struct command *c = find_command(argv[1]);
     char option[] = "--help";
     char *words[] = {argv[1], option, NULL};
-    return c ? c->run(2, words) : unknown(argv[1]);
+    return c ? command_run(c, 2, words) : unknown(argv[1]);
 }
 
 int main(int argc, char **argv)
@@ -80,7 +80,7 @@ int main(int argc, char **argv)
     }
     const struct command *c = find_command(argv[1]);
     if (c) {
-        status = c->run(argc - 1, argv + 1);
+        status = command_run(c, argc - 1, argv + 1);
     } else if (!strcmp(argv[1], "help")) {
         status = help(argc - 1, argv + 1);
     } else if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {

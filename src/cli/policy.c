@@ -216,14 +216,11 @@ static int check(struct net_addr *at)
     return 0;
 }
 
-int cmd_policy(int argc, char **argv)
+static int run_policy(struct args_rest *rest)
 {
     struct net_addr at;
     struct netlock_status status = {0};
-    int exit = args_parse(&usage, argc, argv, NULL);
-    if (exit != ARGS_RUN)
-        return exit;
-    exit = check(&at);
+    int exit = check(&at);
     if (exit)
         return exit;
     const struct {
@@ -249,3 +246,5 @@ int cmd_policy(int argc, char **argv)
     print(&status);
     return cli_flush(0);
 }
+
+const struct command cmd_policy = {&usage, run_policy};

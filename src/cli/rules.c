@@ -139,14 +139,12 @@ static int check(struct net_where *w)
     return rc ? cli_fail("rules", rc) : 0;
 }
 
-int cmd_rules(int argc, char **argv)
+static int run_rules(struct args_rest *rest)
 {
     struct net_where w = {0};
     struct coord_ruled r;
-    int status = args_parse(&usage, argc, argv, NULL);
-    if (status != ARGS_RUN)
-        return status;
-    if ((status = check(&w)))
+    int status = check(&w);
+    if (status)
         return status;
     int rc;
     for (uint64_t end = world_now(&world_real) + opts.wait_ns;;) {
@@ -172,3 +170,5 @@ int cmd_rules(int argc, char **argv)
     print(&r, !r.packet.code);
     return cli_flush(r.packet.code ? EXIT_NO : 0);
 }
+
+const struct command cmd_rules = {&usage, run_rules};

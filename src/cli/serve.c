@@ -13,6 +13,7 @@
 #define DEFAULT_LISTEN "127.0.0.1:7070"
 #define DEFAULT_LEASE_NS (2 * NS_PER_S)
 #define LEASE_MIN_NS (50 * NS_PER_MS)
+#define DEFAULT_MEMBER_NS (60 * NS_PER_S)
 #define LEASE_MAX_NS (3600 * NS_PER_S)
 #define RETRY_NS (5 * NS_PER_MS) /* a round trip on one busy machine; lost packets are rarer than slow ones */
 #define GROUP_MAX (UINT64_C(1) << 20)
@@ -20,8 +21,8 @@
 
 static struct {
     const char *listen, *join, *space, *design, *keys, *state, *tune;
-    uint64_t locks, group, lease_ns, hosts, sessions, holds, servers, own, spin_ns, racks;
-    bool fresh, restore, json, servers_seen, own_seen, backup, racks_seen, locks_seen, sessions_seen;
+    uint64_t locks, group, lease_ns, member_ns, hosts, sessions, holds, servers, own, spin_ns, racks;
+    bool fresh, restore, force, member_seen, json, servers_seen, own_seen, backup, racks_seen, locks_seen, sessions_seen;
 } opts = {.listen = DEFAULT_LISTEN,
           .space = "default",
           .design = "srvlock",
@@ -29,6 +30,7 @@ static struct {
           .locks = 1000000,
           .group = 1,
           .lease_ns = DEFAULT_LEASE_NS,
+          .member_ns = DEFAULT_MEMBER_NS,
           .hosts = 64,
           .sessions = 64,
           .holds = 256,
@@ -45,7 +47,11 @@ static const struct arg serve_table[] = {
     {"state", 0, ARG_STRING, "DIR",
      "folder for the space's state: names, rules, counters; default $XDG_STATE_HOME/pawl or ~/.local/state/pawl", &opts.state,
      NULL},
-    {"lease", 0, ARG_DURATION, "S", "how long a silent host keeps what it holds; default 2", &opts.lease_ns, NULL},
+    {"lease", 0, ARG_DURATION, "S",
+     "lock lease: how long a host keeps its locks that does not reach their lock server or switch; default 2", &opts.lease_ns,
+     NULL},
+    {"membership-lease", 0, ARG_DURATION, "S",
+     "how long hosts go on without a coordinator; default 60, or --lease if that is longer", &opts.member_ns, &opts.member_seen},
     {"hosts", 0, ARG_U64, "N", "hosts that can take part at once; default 64", &opts.hosts, NULL},
     {"sessions", 0, ARG_U64, "N", "open sessions of one host; default 64; on a memory node: of the space; default 256",
      &opts.sessions, &opts.sessions_seen},
@@ -65,6 +71,8 @@ static const struct arg serve_table[] = {
     {"fresh", 0, ARG_FLAG, NULL,
      "begin a new space: no host holds anything from before, and no name counts; with --join: a server that grants at once",
      &opts.fresh, NULL},
+    {"force", 0, ARG_FLAG, NULL,
+     "with --join: take the place of a silent lock server, though hosts may still use it and hold its locks", &opts.force, NULL},
     {"restore", 0, ARG_FLAG, NULL,
      "go on with a state that is damaged, or an older copy: what is missing is lost, and all hosts must join anew", &opts.restore,
      NULL},
@@ -87,9 +95,14 @@ static const struct args serve_usage = {
         "file that\n"
         "is missing, damaged or another space's is an error, since clients may hold locks by what was in it. --fresh keeps it as\n"
         "NAME.state.old, and is refused while members of the old space send heartbeats to this address.\n\n"
-        "Unless --fresh, nothing is granted for one lease: a host may hold something from before. With another --lease than last "
-        "time the\n"
-        "longer one counts. There is no authentication: listen only where all senders can be trusted.\n\n"
+        "Hosts that have joined need the coordinator to name a new key; otherwise they go on without it for the membership lease. "
+        "Then they\n"
+        "lose their locks. A host that is silent is waited for as long before another lock server is given the place of one that "
+        "is "
+        "lost, or\n"
+        "other settings count. Unless --fresh, a lock server that starts grants nothing for one --lease: a host may hold something "
+        "from\n"
+        "before. There is no authentication: listen only where all senders can be trusted.\n\n"
         "With --group G there are G times as many dense keys as locks, so that a switch has room for all locks. Use it for keys "
         "that\n"
         "are requested rarely and evenly. Keys with the same remainder by N exclude each other, in one session, too.\n\n"
@@ -146,7 +159,7 @@ static void say_ready(void)
 static struct station_params station_params(void)
 {
     return (struct station_params){
-        .member = {.space = opts.space, .deadline = daemon_deadline(), .patient = true, .stop = &daemon_stopped},
+        .member = {.space = opts.space, .deadline = daemon_deadline(), .patient = true, .stop = &cli_signal},
         .fresh = opts.fresh,
         .spin_ns = opts.spin_ns,
     };
@@ -157,13 +170,18 @@ static int run_server(struct net_addr at, struct net_addr coordinator)
     struct station_params p = station_params();
     p.member.at = at;
     p.member.coordinator = coordinator;
+    p.member.force = opts.force;
+    if (opts.force)
+        fprintf(
+            stderr,
+            "pawl serve: --force: a host that still uses the old lock server may hold a lock that this one grants to another\n");
     return daemon_run_station("serve", &p, opts.json);
 }
 
 static int coordinate(const struct design *d, const struct knobs *knobs, enum pawl_keys keys, struct net_addr at)
 {
     char path[STORE_PATH_LEN];
-    struct coordinating c = {.stop = &daemon_stopped};
+    struct coordinating c = {.stop = &cli_signal};
     int status = state_path(path);
     if (status)
         return status;
@@ -174,6 +192,7 @@ static int coordinate(const struct design *d, const struct knobs *knobs, enum pa
         .space = opts.space,
         .locks = opts.locks,
         .lease_ns = opts.lease_ns,
+        .member_ns = opts.member_seen ? opts.member_ns : max_u64(opts.member_ns, opts.lease_ns),
         .retry_ns = RETRY_NS,
         .machines = (uint16_t)opts.hosts,
         .sessions = (uint16_t)opts.sessions,
@@ -199,8 +218,7 @@ static int coordinate(const struct design *d, const struct knobs *knobs, enum pa
         return cli_say("serve", EXIT_UNAVAILABLE, "%s", explained());
     const struct station_params like = station_params();
     listening = c.udp.at;
-    rc = coordinating_serve(&c, servers ? (unsigned)(opts.own_seen ? opts.own : opts.servers) : 0, &like, &daemon_stopped,
-                            say_ready);
+    rc = coordinating_serve(&c, servers ? (unsigned)(opts.own_seen ? opts.own : opts.servers) : 0, &like, &cli_signal, say_ready);
     coordinating_close(&c);
     return rc ? cli_say("serve", EXIT_UNAVAILABLE, "%s", explained()) : 0;
 }
@@ -234,7 +252,7 @@ static int serve_memory(const struct design *d, const struct knobs *knobs, enum 
     if (rc)
         return cli_say("serve", EXIT_UNAVAILABLE, "%s", explained());
     daemon_ready("memory node", opts.space, m.udp.at, opts.json);
-    memory_node_run(&m, &daemon_stopped);
+    memory_node_run(&m, &cli_signal);
     memory_node_close(&m);
     return 0;
 }
@@ -249,14 +267,6 @@ static int check_memory(const struct args *usage)
             usage, "--servers, --own, --backup, --racks and --group are not for the design '%s': it runs on a memory node",
             opts.design);
     return 0;
-}
-
-static int check_keys(const struct args *usage, enum pawl_keys *out)
-{
-    for (*out = PAWL_KEYS_NAMED; *out <= PAWL_KEYS_DENSE; ++*out)
-        if (!strcmp(opts.keys, cli_keys_name(*out)))
-            return 0;
-    return args_complain(usage, "--keys is named, sparse or dense, not '%s'", opts.keys);
 }
 
 static int check_serve(const struct args *usage, const struct design **design)
@@ -280,6 +290,10 @@ static int check_serve(const struct args *usage, const struct design **design)
         return args_complain(usage, "--fresh begins with nothing, and --restore goes on with what is there: not both");
     if (opts.lease_ns < LEASE_MIN_NS || opts.lease_ns > LEASE_MAX_NS)
         return args_complain(usage, "--lease must be between 50 ms and an hour");
+    if (opts.member_seen && (opts.member_ns < opts.lease_ns || opts.member_ns > LEASE_MAX_NS))
+        return args_complain(usage, "--membership-lease must be between --lease and an hour");
+    if (opts.force)
+        return args_complain(usage, "--force goes with --join");
     if (!opts.hosts || opts.hosts > 4096 || !opts.sessions || opts.sessions > 4096 || !opts.holds || opts.holds > 4096)
         return args_complain(usage, "--hosts, --sessions and --holds must be between 1 and 4096");
     if (!opts.locks || opts.locks > UINT64_C(1) << 32)
@@ -291,22 +305,19 @@ static int check_serve(const struct args *usage, const struct design **design)
     return 0;
 }
 
-int cmd_serve(int argc, char **argv)
+static int run_serve(struct args_rest *rest)
 {
     struct net_addr at, coordinator;
     const struct design *design = NULL;
     struct knobs knobs;
     enum pawl_keys keys = PAWL_KEYS_DENSE;
-    int status = args_parse(&serve_usage, argc, argv, NULL);
-    if (status != ARGS_RUN)
-        return status;
-    status = daemon_address(&serve_usage, "listen", opts.listen, &at);
+    int status = daemon_address(&serve_usage, "listen", opts.listen, &at);
     if (!status && opts.join)
         status = daemon_address(&serve_usage, "join", opts.join, &coordinator);
     else if (!status)
         status = check_serve(&serve_usage, &design);
     if (!status && !opts.join)
-        status = check_keys(&serve_usage, &keys);
+        status = cli_keys(&serve_usage, opts.keys, &keys);
     if (!status && !opts.join)
         status = settings_tune(&serve_usage, opts.tune, &design, 1, &knobs);
     if (status)
@@ -319,3 +330,5 @@ int cmd_serve(int argc, char **argv)
         return serve_memory(design, &knobs, keys, at);
     return coordinate(design, &knobs, keys, at);
 }
+
+const struct command cmd_serve = {&serve_usage, run_serve};

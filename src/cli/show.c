@@ -32,6 +32,7 @@ static const struct args usage = {
     .after = "A session is live, or expired (its lease ran out), dead (its process ended) or broken (by 'pawl break'):\n"
              "the next client that asks gets the locks of such a session. A lock that was never taken is free.\n\n"
              "Exit status: 0 shown, 1 no such space or switch, 2 wrong usage, 69 the space cannot be used.",
+    .words_max = 1,
     ARGS_TABLE(table),
 };
 
@@ -189,29 +190,23 @@ static int look_at_rack(const char *place, const char *name)
     return status;
 }
 
-int cmd_show(int argc, char **argv)
+static int run_show(struct args_rest *rest)
 {
-    struct args_rest rest;
     struct observer o;
     char place[PLACE_LEN];
-    int status = args_parse(&usage, argc, argv, &rest);
-    if (status != ARGS_RUN)
-        return status;
-    if (rest.count > 1)
-        return args_complain(&usage, "unexpected argument '%s'", rest.words[1]);
-    if (rest.split && !strcmp(rest.words[0], "switch"))
+    if (rest->split && !strcmp(rest->words[0], "switch"))
         return cli_flush(switch_show(opts.pins, opts.json));
     if (opts.pins_seen)
         return args_complain(&usage, "--pin is for 'pawl show switch'");
-    status = cli_place("show", opts.space, place);
+    int status = cli_place("show", opts.space, place);
     if (!status && !strncmp(place, NET_SCHEME, strlen(NET_SCHEME)))
-        return look_at_rack(place, rest.count ? rest.words[0] : NULL);
+        return look_at_rack(place, rest->count ? rest->words[0] : NULL);
     if (!status)
         status = open_to_show("show", place, &o);
     if (status)
         return status;
-    if (rest.count) {
-        status = show_lock(&o, place, rest.words[0]);
+    if (rest->count) {
+        status = show_lock(&o, place, rest->words[0]);
     } else {
         int rc = show_space(&o, place, opts.json);
         status = rc ? cli_fail("show", rc) : 0;
@@ -219,3 +214,5 @@ int cmd_show(int argc, char **argv)
     observer_close(&o);
     return status;
 }
+
+const struct command cmd_show = {&usage, run_show};

@@ -80,6 +80,7 @@ static uint64_t bytes_used(const struct observer *o)
 static int print_space(const struct observer *o, const char *place, const struct session_counts *c)
 {
     const struct layout_header *h = o->segment->header;
+    char caps[192] = ""; /* all names */
     printf("space      %s\n", place);
     printf("segment    %s, %" PRIu64 " KiB, %" PRIu64 " KiB in use\n", o->segment->path, o->segment->size / 1024,
            bytes_used(o) / 1024);
@@ -88,11 +89,8 @@ static int print_space(const struct observer *o, const char *place, const struct
     if (h->range_units)
         printf("ranges     in units of %" PRIu64 " bytes, made for %" PRIu64 " units, room for %" PRIu64 "\n", h->unit_bytes,
                h->range_units, h->range_max);
-    printf("fabric    ");
-    for (unsigned bit = 0; fab_cap_name(bit); bit++)
-        if (h->caps >> bit & 1)
-            printf(" %s", fab_cap_name(bit));
-    printf("\nsessions   %" PRIu32 " live, %" PRIu32 " lost, of %" PRIu32 " with %" PRIu32 " holds each\n", c->live, c->lost,
+    printf("fabric     %s\n", bits_text(h->caps, fab_cap_name, " ", caps, sizeof caps));
+    printf("sessions   %" PRIu32 " live, %" PRIu32 " lost, of %" PRIu32 " with %" PRIu32 " holds each\n", c->live, c->lost,
            h->slot_count, h->record_count);
     if (!c->live && !c->lost)
         return 0;
@@ -118,11 +116,7 @@ static int json_space(const struct observer *o, const char *place, const struct 
         json_u64(&j, "range_units", h->range_units);
         json_u64(&j, "range_max", h->range_max);
     }
-    json_array(&j, "capabilities");
-    for (unsigned bit = 0; fab_cap_name(bit); bit++)
-        if (h->caps >> bit & 1)
-            json_string(&j, NULL, fab_cap_name(bit));
-    json_end(&j);
+    json_bits(&j, "capabilities", h->caps, fab_cap_name);
     json_u64(&j, "sessions_max", h->slot_count);
     json_u64(&j, "holds_max", h->record_count);
     json_u64(&j, "sessions_live", c->live);

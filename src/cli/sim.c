@@ -10,24 +10,20 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DESIGNS_MAX 64                  /* of one command: more than there are */
-#define EXIT_INTERRUPTED (128 + SIGINT) /* as a shell has it */
+#define DESIGNS_MAX 64 /* of one command: more than there are */
 
 static struct {
-    const char *design, *faults, *model, *tune, *caps, *on;
+    const char *design;
+    struct sim_replay run; /* of each seed */
     struct arg_range seeds;
-    uint64_t campaign, nodes;
-    struct swarm_limits limits;
     struct sim_small small;
     bool list, models, trace, json, exhaust;
 } opts = {.design = "word",
-          .faults = "all",
+          .run = {.faults = "all", .campaign = CAMPAIGN_FIXED},
           .seeds = {0, 100},
-          .campaign = CAMPAIGN_FIXED,
           .small = {.clients = 2, .ops = 2, .preemptions = 2, .early = 1, .strikes = 1}};
 
 /* Options that belong to campaigns, to the exhaustive search, or to both with another default. */
@@ -40,25 +36,25 @@ static const struct arg table[] = {
     {"seeds", 0, ARG_RANGE, "A:B", "a run for each seed from A to B-1; default 0:100", &opts.seeds, &given.campaign},
     {"faults", 0, ARG_STRING, "LIST",
      "all, rack (all, and those of the coordinator), none, or names with commas between; default all (--exhaust: none)",
-     &opts.faults, &given.faults},
+     &opts.run.faults, &given.faults},
     {"model", 0, ARG_STRING, "NAME", "model of the simulated cluster; default 'default', in campaign 2 one of them by seed",
-     &opts.model, &given.campaign},
-    {"caps", 0, ARG_STRING, "LIST", "capabilities of the fabric: all, none, or names; default as the seed draws", &opts.caps,
+     &opts.run.model, &given.campaign},
+    {"caps", 0, ARG_STRING, "LIST", "capabilities of the fabric: all, none, or names; default as the seed draws", &opts.run.caps,
      &given.campaign},
-    SETTINGS_TUNE_OPTION(&opts.tune),
-    {"campaign", 0, ARG_U64, "N", "1: one mix of operations for all seeds (default); 2: every seed draws its own", &opts.campaign,
-     &given.campaign},
-    {"nodes", 0, ARG_U64, "N", "one-sided designs: locks lie on so many nodes; default as the seed draws", &opts.nodes,
+    SETTINGS_TUNE_OPTION(&opts.run.tune),
+    {"campaign", 0, ARG_U64, "N", "1: one mix of operations for all seeds (default); 2: every seed draws its own",
+     &opts.run.campaign, &given.campaign},
+    {"nodes", 0, ARG_U64, "N", "one-sided designs: locks lie on so many nodes; default as the seed draws", &opts.run.nodes,
      &given.campaign},
     {"clients", 0, ARG_U64, "N", "at most so many clients; default as the seed draws (--exhaust: so many; default 2)",
-     &opts.limits.clients, &given.clients},
-    {"hosts", 0, ARG_U64, "N", "at most so many hosts of clients", &opts.limits.hosts, &given.campaign},
-    {"tasks", 0, ARG_U64, "N", "at most so many tasks of each client", &opts.limits.tasks, &given.campaign},
-    {"locks", 0, ARG_U64, "N", "at most so many locks", &opts.limits.locks, &given.campaign},
-    {"safety", 0, ARG_DURATION, "TIME", "faults stop after this virtual time at the latest", &opts.limits.safety_ns,
+     &opts.run.limits.clients, &given.clients},
+    {"hosts", 0, ARG_U64, "N", "at most so many hosts of clients", &opts.run.limits.hosts, &given.campaign},
+    {"tasks", 0, ARG_U64, "N", "at most so many tasks of each client", &opts.run.limits.tasks, &given.campaign},
+    {"locks", 0, ARG_U64, "N", "at most so many locks", &opts.run.limits.locks, &given.campaign},
+    {"safety", 0, ARG_DURATION, "TIME", "faults stop after this virtual time at the latest", &opts.run.limits.safety_ns,
      &given.campaign},
     {"on", 0, ARG_STRING, "WHAT", "one-sided designs: 'fabric', with NICs (default), or 'node', a memory node over datagrams",
-     &opts.on, &given.campaign},
+     &opts.run.on, &given.campaign},
     {"exhaust", 0, ARG_FLAG, NULL, "instead of seeds: every schedule of a small world with one lock", &opts.exhaust, NULL},
     {"ops", 0, ARG_U64, "N", "--exhaust: operations of each client; default 2", &opts.small.ops, &given.small},
     {"plan", 0, ARG_STRING, "OPS,...", "--exhaust: operations of each client: X exclusive, S shared; x, s with a deadline",
@@ -105,29 +101,19 @@ static const struct args usage = {
 
 #define CAPS_OF_SIM ((1u << FAB_CAPS) - 1 - FAB_SHARED_CLOCK - FAB_KERNEL_LIFE)
 
-static uint32_t caps; /* opts.caps */
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int signal)
-{
-    (void)signal;
-    interrupted = 1;
-}
-
+static uint32_t caps; /* opts.run.caps */
 /* The first one ends the campaign after the current seed, the second one everything. */
 static void catch_interrupts(void)
 {
-    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    cli_catch(SIGINT, (int)SA_RESETHAND | SA_RESTART);
+    cli_catch(SIGTERM, (int)SA_RESETHAND | SA_RESTART);
 }
 
 /* ---- runs ---- */
 
 static bool on_node(void)
 {
-    return opts.on && !strcmp(opts.on, "node");
+    return opts.run.on && !strcmp(opts.run.on, "node");
 }
 
 static void add_run(struct sim_sum *sum, uint64_t seed, const struct campaign_result *r)
@@ -161,17 +147,17 @@ static int run_design(struct sim_sum *sum, const struct knobs *knobs, const stru
                       uint64_t done)
 {
     uint64_t start = world_now(&world_real);
-    for (uint64_t seed = sum->seeds.from; seed < sum->seeds.to && !interrupted; seed++) {
+    for (uint64_t seed = sum->seeds.from; seed < sum->seeds.to && !cli_signal; seed++) {
         const struct campaign_params p = {.design = sum->design,
                                           .knobs = knobs,
                                           .model = model,
                                           .faults = sum->faults,
                                           .seed = seed,
-                                          .campaign = (unsigned)opts.campaign,
+                                          .campaign = (unsigned)opts.run.campaign,
                                           .on_node = on_node(),
-                                          .limits = opts.limits,
-                                          .caps = opts.caps ? &caps : NULL,
-                                          .nodes = (unsigned)opts.nodes,
+                                          .limits = opts.run.limits,
+                                          .caps = opts.run.caps ? &caps : NULL,
+                                          .nodes = (unsigned)opts.run.nodes,
                                           .trace = opts.trace ? stdout : NULL};
         struct campaign_result result;
         int rc = campaign_run(&p, &result);
@@ -182,22 +168,6 @@ static int run_design(struct sim_sum *sum, const struct knobs *knobs, const stru
     }
     sum->interrupted = sum->runs < sum->seeds.to - sum->seeds.from;
     sum->wall_ns = world_now(&world_real) - start;
-    return 0;
-}
-
-static int print_sum(const struct sim_sum *sum)
-{
-    const struct sim_replay replay = {.faults = opts.faults,
-                                      .model = opts.model,
-                                      .tune = opts.tune,
-                                      .caps = opts.caps,
-                                      .nodes = opts.nodes,
-                                      .campaign = (unsigned)opts.campaign,
-                                      .limits = opts.limits,
-                                      .on_node = on_node()};
-    if (opts.json)
-        return sim_print_json(sum, &replay);
-    sim_print(sum, &replay);
     return 0;
 }
 
@@ -213,7 +183,7 @@ static int campaign(const struct design *const *chosen, const struct knobs *knob
     progress_start(&progress, "seeds", opts.trace ? 0 : seeds * count);
     if (opts.trace)
         progress.out = NULL; /* the trace itself is company enough */
-    for (unsigned i = 0; i < count && !rc && !interrupted; i++) {
+    for (unsigned i = 0; i < count && !rc && !cli_signal; i++) {
         assert(chosen[i]);
         uint32_t left_out = faults & ~campaign_faults(chosen[i], faults);
         memset(sum, 0, sizeof *sum);
@@ -223,57 +193,49 @@ static int campaign(const struct design *const *chosen, const struct knobs *knob
         sum->seeds = opts.seeds;
         rc = run_design(sum, &knobs[i], model, &progress, i * seeds);
         progress_wipe(&progress);
-        if (!rc)
-            rc = print_sum(sum);
+        if (!rc && opts.json)
+            rc = sim_print_json(sum, &opts.run);
+        else if (!rc)
+            sim_print(sum, &opts.run);
         wrong = wrong || sum->failed;
     }
     progress_end(&progress);
     free(sum);
     if (rc)
         return cli_fail("sim", rc);
-    return wrong ? EXIT_NO : interrupted ? EXIT_INTERRUPTED : 0;
+    return wrong ? EXIT_NO : cli_signal ? EXIT_INTERRUPTED : 0;
 }
 
 /* ---- what was asked for ---- */
 
-static int no_such_model(void)
+int sim_design(const struct args *args, const char *name, const struct design **out)
 {
-    char names[512] = "";
-    for (unsigned i = 0; model_at(i); i++) {
-        size_t len = strlen(names);
-        snprintf(names + len, sizeof names - len, "%s%s", i ? ", " : "", model_at(i)->name);
-    }
-    return args_complain(&usage, "there is no model '%s'; there are %s", opts.model, names);
-}
-
-/* One name of --design, up to a comma. 0 or the exit status. */
-static int choose(const char *name, size_t len, const struct design **out)
-{
-    char text[64];
-    snprintf(text, sizeof text, "%.*s", (int)min_u64(len, sizeof text - 1), name);
-    const struct design *d = design_find(text);
+    const struct design *d = design_find(name);
     if (!d)
-        return args_complain(&usage, "there is no design '%s'; 'pawl sim --list' lists the designs", text);
+        return args_complain(args, "there is no design '%s'; 'pawl sim --list' lists the designs", name);
     if (!(d->substrates & DESIGN_ON_SIM))
-        return args_complain(&usage, "the design '%s' does not run in the simulation", text);
-    if (on_node() && (d->packet || d->serve || d->local || d->clocks_ns))
-        return args_complain(&usage, "the design '%s' does not run on a memory node: it is not one-sided, or only for one machine",
-                             text);
+        return args_complain(args, "the design '%s' does not run in the simulation", name);
     *out = d;
     return 0;
 }
 
-static int choose_all(const struct design *chosen[DESIGNS_MAX], unsigned *count)
+static int choose(const struct design *chosen[DESIGNS_MAX], unsigned *count)
 {
-    const char *name = opts.design;
-    for (*count = 0; *count < DESIGNS_MAX; name++) {
-        size_t len = strcspn(name, ",");
-        int status = choose(name, len, &chosen[(*count)++]);
-        name += len;
-        if (status || !*name)
+    const char *list = opts.design;
+    *count = 0;
+    for (char name[TEXT_WORD_LEN]; text_next(&list, name);) {
+        const struct design *d = NULL;
+        int status = sim_design(&usage, name, &d);
+        if (status)
             return status;
+        if (on_node() && (d->packet || d->serve || d->local || d->clocks_ns))
+            return args_complain(
+                &usage, "the design '%s' does not run on a memory node: it is not one-sided, or only for one machine", name);
+        if (*count == DESIGNS_MAX)
+            return args_complain(&usage, "--design names more than %d designs", DESIGNS_MAX);
+        chosen[(*count)++] = d;
     }
-    return args_complain(&usage, "--design names more than %d designs", DESIGNS_MAX);
+    return 0;
 }
 
 /* Every schedule of a small world. */
@@ -281,33 +243,31 @@ static int exhaust(void)
 {
     const struct design *d;
     struct knobs knobs;
-    int status = choose(opts.design, strlen(opts.design), &d);
+    int status = sim_design(&usage, opts.design, &d);
     if (!status)
-        status = settings_tune(&usage, opts.tune, &d, 1, &knobs);
+        status = settings_tune(&usage, opts.run.tune, &d, 1, &knobs);
     if (status)
         return status;
     if (given.campaign)
         return args_complain(&usage,
                              "--seeds, --model, --campaign, --hosts, --tasks, --locks and --safety do not go with --exhaust");
     struct sim_small small = opts.small;
-    small.clients = given.clients ? opts.limits.clients : small.clients;
-    small.faults = given.faults ? opts.faults : NULL;
-    small.tune = opts.tune;
+    small.clients = given.clients ? opts.run.limits.clients : small.clients;
+    small.faults = given.faults ? opts.run.faults : NULL;
+    small.tune = opts.run.tune;
     small.trace = opts.trace;
     small.json = opts.json;
     catch_interrupts();
-    return sim_exhaust(&usage, &small, d, &knobs, &interrupted);
+    return sim_exhaust(&usage, &small, d, &knobs);
 }
 
-int cmd_sim(int argc, char **argv)
+static int run_sim(struct args_rest *rest)
 {
     const struct design *chosen[DESIGNS_MAX] = {NULL};
     struct knobs knobs[DESIGNS_MAX];
+    const struct model *model = NULL;
     unsigned count;
     uint32_t faults;
-    int status = args_parse(&usage, argc, argv, NULL);
-    if (status != ARGS_RUN)
-        return status;
     if (opts.list && opts.models)
         return args_complain(&usage, "--list and --models do not go together");
     if (opts.list)
@@ -319,30 +279,31 @@ int cmd_sim(int argc, char **argv)
     if (given.small)
         return args_complain(&usage,
                              "--ops, --plan, --preemptions, --early, --crash, --strikes, --minutes and --choices need --exhaust");
-    if (opts.campaign != CAMPAIGN_FIXED && opts.campaign != CAMPAIGN_SWARM)
+    if (opts.run.campaign != CAMPAIGN_FIXED && opts.run.campaign != CAMPAIGN_SWARM)
         return args_complain(&usage, "--campaign must be between %d and %d", CAMPAIGN_FIXED, CAMPAIGN_SWARM);
-    if (opts.nodes > CLUSTER_NODES_MAX)
+    if (opts.run.nodes > CLUSTER_NODES_MAX)
         return args_complain(&usage, "--nodes must be between 1 and %d", CLUSTER_NODES_MAX);
-    if (!faults_parse(opts.faults, &faults))
-        return args_complain(&usage, "--faults: '%s' is not all, none or a list of faults; --help lists them", opts.faults);
-    if (opts.on && !on_node() && strcmp(opts.on, "fabric") != 0)
-        return args_complain(&usage, "--on is fabric or node, not '%s'", opts.on);
-    if (opts.caps && !fab_caps_parse(opts.caps, &caps))
-        return args_complain(&usage, "--caps: '%s' is not all, none or a list of capabilities; --help lists them", opts.caps);
+    if (!faults_parse(opts.run.faults, &faults))
+        return args_complain(&usage, "--faults: '%s' is not all, none or a list of faults; --help lists them", opts.run.faults);
+    if (opts.run.on && !on_node() && strcmp(opts.run.on, "fabric") != 0)
+        return args_complain(&usage, "--on is fabric or node, not '%s'", opts.run.on);
+    if (opts.run.caps && !fab_caps_parse(opts.run.caps, &caps))
+        return args_complain(&usage, "--caps: '%s' is not all, none or a list of capabilities; --help lists them", opts.run.caps);
     caps &= CAPS_OF_SIM;
-    const struct model *model = opts.model ? model_find(opts.model) : NULL;
-    if (opts.model && !model)
-        return no_such_model();
-    status = choose_all(chosen, &count);
+    int status = opts.run.model ? sim_model(&usage, opts.run.model, &model) : 0;
     if (!status)
-        status = settings_tune(&usage, opts.tune, chosen, count, knobs);
+        status = choose(chosen, &count);
+    if (!status)
+        status = settings_tune(&usage, opts.run.tune, chosen, count, knobs);
     if (status)
         return status;
     if (opts.trace && (opts.json || count > 1 || opts.seeds.to - opts.seeds.from > 1))
         return args_complain(&usage, "--trace is for one seed of one design, and not with --json: --seeds %" PRIu64 ":%" PRIu64,
                              opts.seeds.from, opts.seeds.from + 1);
-    for (unsigned i = 0; i < count && opts.caps; i++)
+    for (unsigned i = 0; i < count && opts.run.caps; i++)
         if (!chosen[i]->packet && layout_check_caps(chosen[i], PAWL_KEYS_DENSE, caps))
-            return args_complain(&usage, "--caps %s: %s", opts.caps, explained());
+            return args_complain(&usage, "--caps %s: %s", opts.run.caps, explained());
     return campaign(chosen, knobs, count, faults, model);
 }
+
+const struct command cmd_sim = {&usage, run_sim};

@@ -7,8 +7,6 @@
 #include "lib/args.h"
 #include "workbench/trial/campaign.h"
 
-#include <signal.h>
-
 #define SIM_FAILURES_MAX 100 /* of one design: enough to read, and each can be replayed */
 
 struct sim_failure {
@@ -34,13 +32,13 @@ struct sim_sum {
 
 /* The options that a replay repeats. */
 struct sim_replay {
-    const char *faults, *model, *tune, *caps; /* as they were given; model, tune and caps may be null */
-    uint64_t nodes;                           /* 0: as the seed draws */
-    unsigned campaign;
+    const char *faults, *model, *tune, *caps, *on; /* as they were given; all but faults may be null */
+    uint64_t nodes;                                /* 0: as the seed draws */
+    uint64_t campaign;
     struct swarm_limits limits;
-    bool on_node;
 };
 
+#define FAULTS_LEN 160 /* the names of all faults */
 #define REPLAY_LEN 512 /* a command line of ours */
 void sim_replay_text(char out[REPLAY_LEN], const struct design *d, const struct sim_replay *replay, uint64_t seed);
 
@@ -54,9 +52,12 @@ struct sim_small {
     bool crash, trace, json;
 };
 
+/* A design by its name, which must run in the simulation; a model by its name. 0, or the exit status after a complaint. */
+int sim_design(const struct args *usage, const char *name, const struct design **out);
+int sim_model(const struct args *usage, const char *name, const struct model **out);
+
 /* The exit status. */
-int sim_exhaust(const struct args *usage, const struct sim_small *asked, const struct design *d, const struct knobs *knobs,
-                const volatile sig_atomic_t *stop);
+int sim_exhaust(const struct args *usage, const struct sim_small *asked, const struct design *d, const struct knobs *knobs);
 
 /* Every design, every model: the exit status. */
 int sim_list(bool json);

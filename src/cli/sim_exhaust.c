@@ -6,9 +6,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,7 +14,6 @@
 #define BOUND_MAX 16   /* of preemptions, early timers and faults: more would never end */
 #define TRACE_LINES 60 /* of a failure: its end */
 #define TRACE_COLUMNS 160
-#define EXIT_INTERRUPTED (128 + SIGINT) /* as a shell has it */
 #define REPEAT_LEN 4096
 
 struct outcome {
@@ -72,17 +69,6 @@ static int read_bounds(const struct args *usage, const struct sim_small *o, stru
 
 /* ---- what came of it ---- */
 
-static void add(char *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void add(char *out, const char *format, ...)
-{
-    size_t len = strlen(out);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(out + len, REPEAT_LEN - len, format, args);
-    va_end(args);
-}
-
 /* The command; with the choices of a failure it repeats it. */
 static void command_text(const struct outcome *o, bool choices, char out[REPEAT_LEN])
 {
@@ -91,20 +77,17 @@ static void command_text(const struct outcome *o, bool choices, char out[REPEAT_
     exhaust_plan_text(&p->plan, plan, sizeof plan);
     snprintf(out, REPEAT_LEN, "pawl sim --exhaust --design %s --plan %s --preemptions %u --early %u", p->design->name, plan,
              p->preemptions, p->early);
-    const char *between = " --faults ";
-    for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
-        if (p->faults & FAULT_BIT(kind)) {
-            add(out, "%s%s", between, fault_name((enum fault)kind));
-            between = ",";
-        }
-    if (p->faults)
-        add(out, " --strikes %u", p->strikes);
+    if (p->faults) {
+        text_add(out, REPEAT_LEN, " --faults ");
+        bits_text(p->faults, fault_name, ",", out, REPEAT_LEN);
+        text_add(out, REPEAT_LEN, " --strikes %u", p->strikes);
+    }
     if (o->asked->tune)
-        add(out, " --tune %s", o->asked->tune);
+        text_add(out, REPEAT_LEN, " --tune %s", o->asked->tune);
     for (unsigned i = 0; choices && i < o->result.answer_count; i++)
-        add(out, "%s%u:%u", i ? "," : " --choices ", o->result.answers[i].at, o->result.answers[i].answer);
+        text_add(out, REPEAT_LEN, "%s%u:%u", i ? "," : " --choices ", o->result.answers[i].at, o->result.answers[i].answer);
     if (choices && !o->result.answer_count)
-        add(out, " --choices 0:0");
+        text_add(out, REPEAT_LEN, " --choices 0:0");
 }
 
 /* In a process of its own: it may fail an assertion. */
@@ -225,14 +208,13 @@ static int run(struct outcome *o)
     return rc;
 }
 
-int sim_exhaust(const struct args *usage, const struct sim_small *asked, const struct design *d, const struct knobs *knobs,
-                const volatile sig_atomic_t *stop)
+int sim_exhaust(const struct args *usage, const struct sim_small *asked, const struct design *d, const struct knobs *knobs)
 {
     struct outcome *o = calloc(1, sizeof *o);
     if (!o)
         return cli_fail("sim", -ENOMEM);
     o->asked = asked;
-    o->params = (struct exhaust_params){.design = d, .knobs = knobs, .stop = stop};
+    o->params = (struct exhaust_params){.design = d, .knobs = knobs, .stop = &cli_signal};
     int status = read_plan(usage, asked, &o->params);
     if (!status)
         status = read_faults(usage, asked, &o->params);
@@ -244,7 +226,7 @@ int sim_exhaust(const struct args *usage, const struct sim_small *asked, const s
             rc = print_json(o);
         else if (!rc)
             print_outcome(o);
-        status = rc ? cli_fail("sim", rc) : o->result.failed ? EXIT_NO : !o->result.complete && *stop ? EXIT_INTERRUPTED : 0;
+        status = rc ? cli_fail("sim", rc) : o->result.failed ? EXIT_NO : !o->result.complete && cli_signal ? EXIT_INTERRUPTED : 0;
     }
     free(o);
     return status;

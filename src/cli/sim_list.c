@@ -3,15 +3,8 @@
 #include "cli/sim.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
-typedef const char *(*bit_name_fn)(unsigned bit);
-
-static const char *name_of_fault(unsigned bit)
-{
-    return fault_name((enum fault)bit);
-}
+#define BITS_LEN 256 /* all names of a kind */
 
 static const char *kind_name(enum design_kind kind)
 {
@@ -22,38 +15,23 @@ static const char *kind_name(enum design_kind kind)
 
 /* ---- designs ---- */
 
-static void print_bits(const char *title, uint32_t bits, unsigned count, bit_name_fn name)
+static void print_bits(const char *title, uint32_t bits, bit_name_fn name)
 {
-    const char *between = "";
-    printf("  %-10s ", title);
-    for (unsigned i = 0; i < count; i++)
-        if (bits >> i & 1) {
-            printf("%s%s", between, name(i));
-            between = ", ";
-        }
-    puts(*between ? "" : "none");
+    char names[BITS_LEN] = "";
+    printf("  %-10s %s\n", title, bits ? bits_text(bits, name, ", ", names, sizeof names) : "none");
 }
 
 static void print_design(const struct design *d)
 {
     printf("%s (%s): %s\n", d->name, kind_name(d->kind), d->summary);
-    print_bits("on", d->substrates, DESIGN_SUBSTRATES, design_substrate_name);
-    print_bits("offers", d->features, DESIGN_FEATURES, design_feature_name);
+    print_bits("on", d->substrates, design_substrate_name);
+    print_bits("offers", d->features, design_feature_name);
     if (!d->packet)
-        print_bits("needs", d->needs, FAB_CAPS, fab_cap_name);
+        print_bits("needs", d->needs, fab_cap_name);
     if (d->tolerates == FAULTS_ALL)
         printf("  %-10s all faults\n", "tolerates");
     else
-        print_bits("tolerates", d->tolerates, FAULT_KINDS, name_of_fault);
-}
-
-static void json_bits(struct json *j, const char *key, uint32_t bits, unsigned count, bit_name_fn name)
-{
-    json_array(j, key);
-    for (unsigned i = 0; i < count; i++)
-        if (bits >> i & 1)
-            json_string(j, NULL, name(i));
-    json_end(j);
+        print_bits("tolerates", d->tolerates, fault_name);
 }
 
 static void json_design(struct json *j, const struct design *d)
@@ -62,10 +40,10 @@ static void json_design(struct json *j, const struct design *d)
     json_string(j, "design", d->name);
     json_string(j, "kind", kind_name(d->kind));
     json_string(j, "summary", d->summary);
-    json_bits(j, "substrates", d->substrates, DESIGN_SUBSTRATES, design_substrate_name);
-    json_bits(j, "features", d->features, DESIGN_FEATURES, design_feature_name);
-    json_bits(j, "needs", d->needs, FAB_CAPS, fab_cap_name);
-    json_bits(j, "tolerates", d->tolerates, FAULT_KINDS, name_of_fault);
+    json_bits(j, "substrates", d->substrates, design_substrate_name);
+    json_bits(j, "features", d->features, design_feature_name);
+    json_bits(j, "needs", d->needs, fab_cap_name);
+    json_bits(j, "tolerates", d->tolerates, fault_name);
     json_end(j);
 }
 
@@ -85,6 +63,17 @@ int sim_list(bool json)
 }
 
 /* ---- models ---- */
+
+int sim_model(const struct args *usage, const char *name, const struct model **out)
+{
+    char names[512] = "";
+    *out = model_find(name);
+    if (*out)
+        return 0;
+    for (unsigned i = 0; model_at(i); i++)
+        text_add(names, sizeof names, "%s%s", i ? ", " : "", model_at(i)->name);
+    return args_complain(usage, "there is no model '%s'; there are %s", name, names);
+}
 
 static void print_value(void *ctx, const struct model_field_info *info, const struct model_value *value)
 {

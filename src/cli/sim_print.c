@@ -3,49 +3,40 @@
 #include "cli/sim.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #define LINES_MAX 10 /* failures shown of one design */
 #define MICROS_DECIMALS 6
 
-/* "crash-client, crash-server" */
-static void put_faults(FILE *out, uint32_t faults)
+static void add_option(char out[REPLAY_LEN], const char *option, const char *value)
 {
-    const char *between = "";
-    for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
-        if (faults & FAULT_BIT(kind)) {
-            fprintf(out, "%s%s", between, fault_name((enum fault)kind));
-            between = ", ";
-        }
+    if (value)
+        text_add(out, REPLAY_LEN, " --%s %s", option, value);
 }
 
 static void add_number(char out[REPLAY_LEN], const char *option, uint64_t value)
 {
-    size_t len = strlen(out);
     if (value)
-        snprintf(out + len, REPLAY_LEN - len, " --%s %" PRIu64, option, value);
+        text_add(out, REPLAY_LEN, " --%s %" PRIu64, option, value);
 }
 
 void sim_replay_text(char out[REPLAY_LEN], const struct design *d, const struct sim_replay *replay, uint64_t seed)
 {
     const struct swarm_limits *l = &replay->limits;
-    snprintf(out, REPLAY_LEN, "pawl sim --design %s --seeds %" PRIu64 ":%" PRIu64 " --faults %s%s%s%s%s", d->name, seed, seed + 1,
-             replay->faults, replay->model ? " --model " : "", replay->model ? replay->model : "", replay->tune ? " --tune " : "",
-             replay->tune ? replay->tune : "");
-    size_t len = strlen(out);
-    if (replay->caps)
-        snprintf(out + len, REPLAY_LEN - len, " --caps %s", replay->caps);
+    snprintf(out, REPLAY_LEN, "pawl sim --design %s --seeds %" PRIu64 ":%" PRIu64, d->name, seed, seed + 1);
+    add_option(out, "faults", replay->faults);
+    add_option(out, "model", replay->model);
+    add_option(out, "tune", replay->tune);
+    add_option(out, "caps", replay->caps);
     add_number(out, "campaign", replay->campaign == CAMPAIGN_FIXED ? 0 : replay->campaign);
     add_number(out, "nodes", replay->nodes);
     add_number(out, "clients", l->clients);
     add_number(out, "hosts", l->hosts);
     add_number(out, "tasks", l->tasks);
     add_number(out, "locks", l->locks);
-    len = strlen(out);
     if (l->safety_ns)
-        snprintf(out + len, REPLAY_LEN - len, " --safety %" PRIu64 "us", l->safety_ns / NS_PER_US);
-    len = strlen(out);
-    snprintf(out + len, REPLAY_LEN - len, "%s --trace", replay->on_node ? " --on node" : "");
+        text_add(out, REPLAY_LEN, " --safety %" PRIu64 "us", l->safety_ns / NS_PER_US);
+    add_option(out, "on", replay->on);
+    text_add(out, REPLAY_LEN, " --trace");
 }
 
 /* ---- for people ---- */
@@ -64,6 +55,7 @@ static void print_failures(const struct sim_sum *sum, const struct sim_replay *r
 void sim_print(const struct sim_sum *sum, const struct sim_replay *replay)
 {
     const char *between = "";
+    char left_out[FAULTS_LEN] = "";
     printf("%s: %" PRIu64 " seeds from %" PRIu64 "%s, %" PRIu64 " events, %" PRIu64 " grants, %" PRIu64 " sessions (%" PRIu64
            " lost), %" PRIu64 ".%03" PRIu64 " s virtual, %" PRIu64 ".%03" PRIu64 " s real, trace %016" PRIx64 "\n",
            sum->design->name, sum->runs, sum->seeds.from, sum->interrupted ? " (interrupted)" : "", sum->events, sum->grants,
@@ -76,15 +68,12 @@ void sim_print(const struct sim_sum *sum, const struct sim_replay *replay)
     printf("  faults: ");
     for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
         if (sum->faults & FAULT_BIT(kind)) {
-            printf("%s%s %" PRIu64, between, fault_name((enum fault)kind), sum->counts[kind]);
+            printf("%s%s %" PRIu64, between, fault_name(kind), sum->counts[kind]);
             between = ", ";
         }
     puts(sum->faults ? "" : "none");
-    if (sum->left_out) {
-        printf("  left out: ");
-        put_faults(stdout, sum->left_out);
-        printf(" (not tolerated)\n");
-    }
+    if (sum->left_out)
+        printf("  left out: %s (not tolerated)\n", bits_text(sum->left_out, fault_name, ", ", left_out, sizeof left_out));
     if (sum->moves)
         printf("  %" PRIu64 " moves of locks between switch and servers\n", sum->moves);
     print_failures(sum, replay);
@@ -118,13 +107,9 @@ static void json_counts(struct json *j, const struct sim_sum *sum)
     json_object(j, "faults");
     for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
         if (sum->faults & FAULT_BIT(kind))
-            json_u64(j, fault_name((enum fault)kind), sum->counts[kind]);
+            json_u64(j, fault_name(kind), sum->counts[kind]);
     json_end(j);
-    json_array(j, "left_out");
-    for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
-        if (sum->left_out & FAULT_BIT(kind))
-            json_string(j, NULL, fault_name((enum fault)kind));
-    json_end(j);
+    json_bits(j, "left_out", sum->left_out, fault_name);
 }
 
 int sim_print_json(const struct sim_sum *sum, const struct sim_replay *replay)

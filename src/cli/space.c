@@ -41,6 +41,7 @@ static const struct args usage = {
              "'list' lists those of this user in /dev/shm; segments elsewhere are not listed.",
     .after = "Exit status: 0 done, 1 there is no such space, or (create) there is one already, or (drop) it is in use,\n"
              "2 wrong usage, 69 the space cannot be used.",
+    .words_max = 2,
     ARGS_TABLE(table),
 };
 
@@ -48,15 +49,9 @@ static const struct args usage = {
 
 static int parse_options(pawl_options *o)
 {
-    static const struct {
-        const char *name;
-        enum pawl_keys keys;
-    } kinds[] = {{"named", PAWL_KEYS_NAMED}, {"sparse", PAWL_KEYS_SPARSE}, {"dense", PAWL_KEYS_DENSE}};
-    for (size_t i = 0; i < countof(kinds) && opts.keys; i++)
-        if (!strcmp(kinds[i].name, opts.keys))
-            o->keys = kinds[i].keys;
-    if (opts.keys && !o->keys)
-        return args_complain(&usage, "--keys is named, sparse or dense, not '%s'", opts.keys);
+    int status = opts.keys ? cli_keys(&usage, opts.keys, &o->keys) : 0;
+    if (status)
+        return status;
     if (opts.permissions) {
         char *end;
         unsigned long mode = strtoul(opts.permissions, &end, 8);
@@ -245,22 +240,16 @@ static int drop_space(const char *place)
     return status;
 }
 
-int cmd_space(int argc, char **argv)
+static int run_space(struct args_rest *rest)
 {
-    struct args_rest rest;
     char place[PLACE_LEN];
-    int status = args_parse(&usage, argc, argv, &rest);
-    if (status != ARGS_RUN)
-        return status;
-    const char *verb = rest.count ? rest.words[0] : "";
-    const char *name = rest.count > 1 ? rest.words[1] : NULL;
-    if (rest.count > 2)
-        return args_complain(&usage, "unexpected argument '%s'", rest.words[2]);
+    const char *verb = rest->count ? rest->words[0] : "";
+    const char *name = rest->count > 1 ? rest->words[1] : NULL;
     if (!strcmp(verb, "list"))
         return name ? args_complain(&usage, "'list' takes no name") : list_spaces();
     if (!name && (!strcmp(verb, "create") || !strcmp(verb, "drop")))
         return args_complain(&usage, "'%s' needs the name of a space", verb);
-    status = cli_place("space", name, place);
+    int status = cli_place("space", name, place);
     if (status)
         return status;
     if (!strcmp(verb, "create"))
@@ -271,3 +260,5 @@ int cmd_space(int argc, char **argv)
         return drop_space(place);
     return args_complain(&usage, "needs one of create, list, show and drop, not '%s'", verb);
 }
+
+const struct command cmd_space = {&usage, run_space};

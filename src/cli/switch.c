@@ -139,17 +139,14 @@ static int run_in_kernel(const struct station_params *station)
     return kernel_switch_run(&p) ? cli_say("switch", EXIT_UNAVAILABLE, "%s", explained()) : 0;
 }
 
-int cmd_switch(int argc, char **argv)
+static int run_switch(struct args_rest *rest)
 {
-    struct station_params p = {.member = {.is_switch = true, .patient = true, .stop = &daemon_stopped}};
-    int status = args_parse(&usage, argc, argv, NULL);
-    if (status != ARGS_RUN)
-        return status;
+    struct station_params p = {.member = {.is_switch = true, .patient = true, .stop = &cli_signal}};
     if (opts.soft == !!opts.devices)
         return args_complain(&usage, "either --dev, for a switch in the kernel, or --soft");
     if (!opts.join)
         return args_complain(&usage, "--join ADDRESS:PORT must name the rack's coordinator");
-    status = daemon_address(&usage, "listen", opts.listen, &p.member.at);
+    int status = daemon_address(&usage, "listen", opts.listen, &p.member.at);
     if (!status)
         status = daemon_address(&usage, "join", opts.join, &p.member.coordinator);
     if (!status)
@@ -167,3 +164,5 @@ int cmd_switch(int argc, char **argv)
     daemon_catch_signals();
     return opts.soft ? daemon_run_station("switch", &p, opts.json) : run_in_kernel(&p);
 }
+
+const struct command cmd_switch = {&usage, run_switch};

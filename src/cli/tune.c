@@ -37,6 +37,7 @@ static const struct args usage = {
         "Exit status: 0 done, 1 no such space, or other users did not release the lock in time, 2 wrong usage, 69 the space cannot "
         "be\n"
         "used, or its design has no such layout.",
+    .words_max = 1,
     ARGS_TABLE(table),
 };
 
@@ -115,17 +116,13 @@ static int tune(const struct memory_session *m, const char *place, const char *n
     return rc ? complain(rc, name, &now) : print(place, key, &now, m->space.unit_bytes);
 }
 
-int cmd_tune(int argc, char **argv)
+static int run_tune(struct args_rest *rest)
 {
-    struct args_rest rest;
     char place[PLACE_LEN];
     pawl *p;
-    int status = args_parse(&usage, argc, argv, &rest);
-    if (status != ARGS_RUN)
-        return status;
-    if (rest.count != 1)
+    if (!rest->count)
         return args_complain(&usage, "needs the name of one lock");
-    status = cli_place("tune", opts.space, place);
+    int status = cli_place("tune", opts.space, place);
     if (status)
         return status;
     const pawl_options o = {.flags = PAWL_NO_CREATE};
@@ -135,7 +132,9 @@ int cmd_tune(int argc, char **argv)
     if (rc)
         return cli_fail("tune", rc);
     const struct memory_session *m = memory_of(p);
-    status = m ? tune(m, place, rest.words[0]) : cli_say("tune", EXIT_UNAVAILABLE, "a rack's locks have no layout to change");
+    status = m ? tune(m, place, rest->words[0]) : cli_say("tune", EXIT_UNAVAILABLE, "a rack's locks have no layout to change");
     rc = pawl_close(p);
     return status || !rc ? status : cli_fail("tune", rc);
 }
+
+const struct command cmd_tune = {&usage, run_tune};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The asynchronous calls of pawl.h, and the ring that they share. */
 #include "client/handle.h"
-#include "lib/explain.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -74,6 +74,7 @@ static int begin(struct pawl *p, const pawl_request *r, uint64_t index, uint64_t
 int pawl_submit(pawl *p, const pawl_request *request, uint64_t *id)
 {
     uint64_t index = 0;
+    explain_nothing();
     if (!handle_is_ours(p))
         return handle_forked();
     if (request->op < PAWL_OP_LOCK || request->op > PAWL_OP_HOLD_CALL)
@@ -108,6 +109,7 @@ static unsigned take_done(struct async *a, pawl_completion *out, unsigned max)
 
 int pawl_reap(pawl *p, pawl_completion *out, unsigned max, uint64_t deadline_ns)
 {
+    explain_nothing();
     if (!handle_is_ours(p))
         return handle_forked();
     if (!max)
@@ -128,6 +130,7 @@ int pawl_reap(pawl *p, pawl_completion *out, unsigned max, uint64_t deadline_ns)
 int pawl_cancel(pawl *p, uint64_t id)
 {
     int rc = -ENOENT;
+    explain_nothing();
     if (!handle_is_ours(p))
         return handle_forked();
     pthread_mutex_lock(&p->async.lock);
@@ -142,7 +145,7 @@ int pawl_cancel(pawl *p, uint64_t id)
     pthread_mutex_unlock(&p->async.lock);
     if (p->ops->changed)
         p->ops->changed(p);
-    return rc;
+    return rc ? explain(rc, "no operation %" PRIu64 " waits: it is complete, or was never submitted", id) : 0;
 }
 
 int pawl_fd(pawl *p)

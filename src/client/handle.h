@@ -9,6 +9,7 @@
 
 #include "client/async.h"
 #include "client/fast.h"
+#include "lib/explain.h"
 
 #include <semaphore.h>
 
@@ -95,9 +96,10 @@ static inline const char *handle_keys_name(enum pawl_keys keys)
 
 int handle_forked(void);
 
-/* The operation of this handle, unless the handle is the parent process's or its session does not offer it. */
+/* The operation of this handle, unless the handle is the parent process's or its session does not offer it. The explanation of an
+ * earlier call ends here. */
 #define HANDLE_CALL(p, op, ...)                                                                                                    \
-    (!handle_is_ours(p) ? handle_forked() : !(p)->ops->op ? handle_not_offered(p) : (p)->ops->op(p, __VA_ARGS__))
+    (explain_nothing(), !handle_is_ours(p) ? handle_forked() : !(p)->ops->op ? handle_not_offered(p) : (p)->ops->op(p, __VA_ARGS__))
 int handle_not_offered(const struct pawl *p);
 
 #endif

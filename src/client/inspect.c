@@ -177,8 +177,8 @@ static int take_snapshot(const struct seat *seat, uint32_t slot, struct snapshot
 
 enum meaning { CLAIM_NONE, CLAIM_HOLDS, CLAIM_WAITS };
 
-/* What a record means for a lock that looks like this. A record that says "may hold" is settled by the lock itself; but a lock with
- * ranges has many holders, so there the record says who holds, unless the lock has but one owner. */
+/* The meaning of a record for a lock that looks like this. A record that says "may hold" is settled by the lock itself; but a lock
+ * with ranges has many holders, so there the record says who holds, unless the lock has but one owner. */
 static enum meaning meaning(const struct entry *e, const struct lock_view *v)
 {
     bool ranges = e->range.end;

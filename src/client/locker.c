@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/locker.h"
+#include "lib/explain.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -261,20 +262,35 @@ static int tally_slot(void *ctx, uint32_t slot, uint64_t lease)
     return lease_state(lease) == SLOT_LIVE ? seat_records(t->seat, slot, tally_record, t) : 0;
 }
 
+#define QUERY_TRIES 1000 /* while cells come and go: so many in a row are a session that is stopped in the middle */
+
+/* The key's cell and the lock in it, of one moment. 1; 0: the key has no lock; -EAGAIN: the cell was changed in between. A session
+ * that makes room condemns a cell before it knows whether the lock in it is held, so a condemned cell says nothing of its own. */
+static int peek_once(const struct locker *l, pawl_key key, struct cell *place, struct lock_view *view)
+{
+    int found = table_find(&l->seat, &l->table, key, place);
+    if (found == -ENOENT)
+        return 0;
+    if (found && found != -EBUSY)
+        return found;
+    int rc = l->seat.space->design->peek(&l->seat, place->index, view);
+    if (!rc)
+        rc = table_confirm(&l->seat, &l->table, place);
+    return rc < 0 ? rc : rc && !found ? 1 : -EAGAIN;
+}
+
 int locker_query(const struct locker *l, pawl_key key, pawl_state *out)
 {
     struct cell place;
     struct lock_view view;
     int rc = table_check_key(&l->table, key);
-    if (!rc)
-        rc = table_find(&l->seat, &l->table, key, &place);
-    if (rc == -ENOENT || rc == -EBUSY) {
-        *out = (pawl_state){0}; /* a lock that was never taken is free, and so is one that is being forgotten */
-        return 0;
-    }
-    if (!rc)
-        rc = l->seat.space->design->peek(&l->seat, place.index, &view);
     if (rc)
+        return rc;
+    for (int i = 0; i < QUERY_TRIES && (!i || rc == -EAGAIN); i++)
+        rc = peek_once(l, key, &place, &view);
+    if (!rc)
+        *out = (pawl_state){0}; /* a lock that was never taken is free, and so is one that was forgotten */
+    if (rc <= 0 && rc != -EAGAIN)
         return rc;
     struct tally t = {
         .seat = &l->seat, .index = place.index, .owner = view.mode == PAWL_EXCLUSIVE ? view.owner : LOCK_OWNER_UNKNOWN};
@@ -376,8 +392,10 @@ static int check_neighbours(const struct locker *l, const pawl_want *a, const pa
     if (compare_keys(a->key, b->key))
         return 0;
     struct claim x = claim_of(a), y = claim_of(b);
-    if (!has_ranges(l) || ranges_overlap(x.start, x.end, y.start, y.end))
-        return -EINVAL;
+    if (!has_ranges(l))
+        return explain(-EINVAL, "a lock is twice among those to be locked together");
+    if (ranges_overlap(x.start, x.end, y.start, y.end))
+        return explain(-EINVAL, "two of the ranges to be locked together are of one lock, and overlap");
     if (s->design->cover) {
         s->design->cover(s, &x.start, &x.end);
         s->design->cover(s, &y.start, &y.end);

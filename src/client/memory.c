@@ -8,6 +8,8 @@
 
 int memory_failed(const struct memory_session *m, int rc, pawl_key key)
 {
+    if (rc && *explained())
+        return rc; /* by the function that decided it */
     switch (rc) {
     case 0:
         return 0;

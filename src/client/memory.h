@@ -11,7 +11,7 @@
 #include "fabric/node_udp.h"
 #include "world/fiber.h"
 
-/* What an operation in flight runs with: a fiber, resumed when what it waits for may have changed, by a thread that reaps or by the
+/* The task of an operation in flight: a fiber, resumed when its condition may have changed, by a thread that reaps or by the
  * library's. */
 struct memory_task {
     struct fab_ep ep;     /* the session's, but its wait parks the fiber */

@@ -176,7 +176,7 @@ void memory_drain(struct memory_session *m)
 
 /* ---- the library's thread ---- */
 
-/* What the parked tasks wait for, as futexes; false if one of them can go on already. */
+/* Words at which the tasks are parked, as futexes; false if one of them can go on already. */
 static bool gather(struct memory_session *m, struct futex_waitv *waits, unsigned *count, uint64_t *deadline)
 {
     for (unsigned i = 0; i < PAWL_INFLIGHT_MAX; i++) {

@@ -88,13 +88,8 @@ static void keep(struct memory_session *m)
 
 static int open_session(struct memory_session *m)
 {
-    char name[SLOT_LABEL_LEN] = "";
-    FILE *comm = fopen("/proc/self/comm", "re");
-    if (comm) {
-        if (fgets(name, sizeof name, comm))
-            name[strcspn(name, "\n")] = 0;
-        fclose(comm);
-    }
+    char name[WORLD_NAME_LEN];
+    world_process_name(name);
     const struct session_params params = {.lease_ns = m->lease_ns, .proof = fab_node_proof(&m->far->node), .label = name};
     int rc = session_open(&m->locker.seat, &params);
     if (rc == -PAWL_ELIMIT)

@@ -17,7 +17,7 @@
 #define NET_NONE UINT32_MAX
 #define NET_LOOK_AT_ONCE UINT32_MAX /* as the bell that was seen: no bell is odd */
 
-/* What an operation in flight waits for: its request in the host's memory. NET_NONE: for a request that is idle. */
+/* The object that an operation in flight waits for: its request in the host's memory. NET_NONE: for a request that is idle. */
 struct net_task {
     uint32_t request, bell; /* bell: as it was when last looked at */
     uint64_t deadline;
@@ -45,6 +45,8 @@ struct net {
 
     uint32_t spare;            /* an unused request that is not among `idle`; NET_NONE: there is none */
     pthread_mutex_t receiving; /* the right to receive from udp */
+    struct udp_batch received; /* by the thread that has that right */
+    struct udp_batch served;   /* received from the pool, by the library's thread */
 
     /* Under the lock of the handle's ring: */
     uint32_t *idle; /* unused requests, a ring; those released last are at its end */
@@ -116,6 +118,7 @@ void net_duties(struct net *n, struct udp *through, bool tick); /* tick: even if
 void net_renew(struct net *n);
 /* Tells data servers the address of this process, so that they answer directly and not through the switch. */
 void net_say_here(struct net *n);
+void net_say_leave(struct net *n, struct udp *through); /* the host holds nothing any more */
 
 /* Until when an answer to a call is waited for: a try must be answered within a lease, or no granter can say whether the lock is
  * held

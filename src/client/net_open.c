@@ -210,7 +210,7 @@ static void free_net(struct net *n)
     free(n);
 }
 
-/* What the space has, and whether that is what the options require. */
+/* Configuration of the space; refused if the options require another one. */
 static int check_requirements(struct net *n, const pawl_options *o)
 {
     const struct host_header *h = n->host.header;

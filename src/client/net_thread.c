@@ -37,6 +37,7 @@ static void tell(struct net *n, struct udp *through, enum coord_type type, struc
             n->host.design->racks(n->host.memory, p.packet.stamp); /* without the mutex: an old answer is good enough */
     for (unsigned i = 0; i < RACKS_MAX; i++)
         host_switch(h, i, &p.switches[i]);
+    p.places = host_places_version(h);
     const struct udp_out out = {.to = to, .len = type == COORD_BEAT ? sizeof p : sizeof p.packet, .data = &p};
     udp_send(through, &out, 1);
 }
@@ -55,9 +56,16 @@ void net_renew(struct net *n)
 void net_say_here(struct net *n)
 {
     const struct host_header *h = n->host.header;
+    struct net_addr at;
     if (is_due(&n->here_ns, host_now(), h->config.lease_ns))
         for (unsigned i = 0; i < h->config.servers; i++)
-            tell(n, &n->udp, COORD_HERE, h->servers[i]);
+            if (host_server(h, i, &at))
+                tell(n, &n->udp, COORD_HERE, at);
+}
+
+void net_say_leave(struct net *n, struct udp *through)
+{
+    tell(n, through, COORD_LEAVE, n->host.header->coordinator);
 }
 
 /* The clock is read inside, as everywhere: changes that others made while we waited for the mutex must not lie in the future. */
@@ -91,10 +99,11 @@ void net_duties(struct net *n, struct udp *through, bool must_tick)
     }
     if (n->serves &&
         is_due(&h->here_ns, now, lease / BEATS)) { /* first, so that servers and switches know the address of the pool */
+        struct net_addr at;
         for (unsigned i = 0; i < h->config.servers; i++)
-            tell(n, &n->pool, COORD_HERE, h->servers[i]);
+            if (host_server(h, i, &at))
+                tell(n, &n->pool, COORD_HERE, at);
         for (unsigned i = 0; i < rack_switches(&h->config); i++) {
-            struct net_addr at;
             if (host_switch(h, i, &at))
                 tell(n, &n->pool, COORD_HERE, at);
         }
@@ -127,11 +136,10 @@ static void try_to_serve(struct net *n)
     h->here_ns = 0;
 }
 
-static void receive_all(struct net *n, struct udp *from)
+static void receive_all(struct net *n, struct udp *from, struct udp_batch *batch)
 {
-    static _Thread_local struct udp_batch batch;
-    for (unsigned i = 0; i < 64 && udp_receive(from, &batch); i++)
-        net_dispatch(n, from, &batch);
+    for (unsigned i = 0; i < 64 && udp_receive(from, batch); i++)
+        net_dispatch(n, from, batch);
 }
 
 /* For one round, or until a packet comes to the pool; or to the own socket, if no other thread has received there lately. */
@@ -144,9 +152,9 @@ static void listen_a_while(struct net *n)
     udp_poll_fds(&n->udp, fds + 1);
     ppoll(fds, idle ? 1 + UDP_FDS : 1, &patience, NULL);
     if (n->pool.fd >= 0 && fds[0].revents)
-        receive_all(n, &n->pool);
+        receive_all(n, &n->pool, &n->served);
     if (idle && (fds[1].revents || fds[2].revents) && !pthread_mutex_trylock(&n->receiving)) {
-        receive_all(n, &n->udp);
+        receive_all(n, &n->udp, &n->received);
         pthread_mutex_unlock(&n->receiving);
         net_pass_on(n);
     }
@@ -179,12 +187,12 @@ static void close_host(struct net *n)
         bool gone = host_retire_if_idle(&n->host, out);
         net_flush(n, &n->udp, out);
         if (gone) {
-            tell(n, &n->udp, COORD_LEAVE, n->host.header->coordinator);
+            net_say_leave(n, &n->udp);
             return;
         }
-        receive_all(n, &n->udp);
+        receive_all(n, &n->udp, &n->received);
         if (n->pool.fd >= 0)
-            receive_all(n, &n->pool);
+            receive_all(n, &n->pool, &n->served);
         net_duties(n, &n->udp, true);
         const struct timespec moment = {.tv_nsec = NS_PER_MS};
         nanosleep(&moment, NULL);
@@ -205,10 +213,10 @@ void *net_thread(void *arg)
 {
     struct net *n = arg;
     struct pawl *p = &n->handle;
-    int rc = host_session_open(&n->host, n->udp.at.port, add_saturating(host_now(), n->lease_ns), &n->session);
+    int rc = host_session_open(&n->host, n->udp.at.port, add_saturating(host_now(), n->lease_ns), net_outbox(), &n->session);
     if (rc == -PAWL_ELIMIT) { /* their processes may have ended just now, and no other process of the host has looked yet */
         look_after_all(n, &n->udp);
-        rc = host_session_open(&n->host, n->udp.at.port, add_saturating(host_now(), n->lease_ns), &n->session);
+        rc = host_session_open(&n->host, n->udp.at.port, add_saturating(host_now(), n->lease_ns), net_outbox(), &n->session);
     }
     n->serial = rc ? 0 : n->host.sessions[n->session].serial;
     handle_started(p, rc);

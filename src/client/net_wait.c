@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sending, receiving and waiting. */
 #include "client/net.h"
+#include "lib/thread_memory.h"
 #include "world/world.h"
 
 #include <errno.h>
@@ -14,11 +15,16 @@
 
 #define LISTEN_NS NS_PER_MS /* for which a thread waits for another one that receives */
 
+#define MEMORY_NS (10 * NS_PER_MS) /* between two attempts to get memory */
+
+/* A call that has begun cannot be undone for lack of memory: it waits until there is some. */
 struct outbox *net_outbox(void)
 {
-    static _Thread_local struct outbox out;
-    assert(!out.packets && !out.wakes);
-    return &out;
+    static _Thread_local struct outbox *out;
+    while (unlikely(!out) && !(out = thread_memory(sizeof *out)))
+        nanosleep(&(struct timespec){.tv_nsec = MEMORY_NS}, NULL);
+    assert(!out->packets && !out->wakes);
+    return out;
 }
 
 /* ---- bells ---- */
@@ -68,10 +74,8 @@ void net_ring(struct net *n, uint32_t request)
 static bool address_of(const struct host_header *h, const struct packet_head *p, struct net_addr *out)
 {
     for (unsigned i = 0; i < h->config.servers && p->to.port == PORT_SERVER; i++)
-        if (h->config.server[i] == p->to.machine) {
-            *out = h->servers[i];
-            return true;
-        }
+        if (h->config.server[i] == p->to.machine)
+            return host_server(h, i, out);
     return host_switch(h, rack_switch_of(&h->config, p), out);
 }
 
@@ -105,6 +109,17 @@ static void on_claims(struct net *n, struct udp *through, const struct coord_pac
     memset(&answer, 0, sizeof answer);
     coord_make(&answer.packet, COORD_CLAIMED, h->space, &h->config.identity, p->head.nonce);
     host_claims(&n->host, p->head.index, host_now(), &answer);
+    const struct udp_out out = {.to = from, .len = sizeof answer, .data = &answer};
+    udp_send(through, &out, 1);
+}
+
+/* A coordinator that begins a new space asks whether this host, of which it had a heartbeat, lives (node/coordinating.c). */
+static void on_which(struct net *n, struct udp *through, const struct coord_packet *p, struct net_addr from)
+{
+    const struct host_header *h = n->host.header;
+    struct coord_packet answer;
+    coord_make(&answer, COORD_THIS, h->space, &h->config.identity, p->head.nonce);
+    answer.role = COORD_HOST;
     const struct udp_out out = {.to = from, .len = sizeof answer, .data = &answer};
     udp_send(through, &out, 1);
 }
@@ -147,17 +162,22 @@ static void rouse(struct net *n, struct outbox *out)
     n->host.design->rouse(n->host.memory, host_now(), out);
 }
 
-/* The acknowledgement of a heartbeat: renews the host's lease and says where the switches are, always both, since a host with a
- * later lease is taken to know the switches of that time (coordinator_switch.c). A late one changes nothing. */
+/* The acknowledgement of a heartbeat: renews the membership lease and says where switches and lock servers are. A late one changes
+ * nothing. */
 static void on_acknowledged(struct net *n, const struct coord_beat *beat, struct outbox *out)
 {
     struct host_header *h = n->host.header;
-    uint64_t until = beat->packet.stamp + h->config.lease_ns - 2 * (h->config.lease_ns / COORD_DRIFT_DIVISOR) - 1;
+    uint64_t until = coord_lease_until(beat->packet.stamp, rack_member_ns(&h->config));
     if (beat->packet.stamp > host_now() || until <= __atomic_load_n(&h->until_ns, __ATOMIC_ACQUIRE) ||
         !host_lives(&n->host, host_now()))
         return;
-    if (host_move_switches(h, beat->switches))
+    uint32_t version = host_places_version(h), server = beat->packet.role;
+    if (beat->places > version && server && server <= h->config.servers && n->host.design->server_since)
+        n->host.design->server_since(n->host.memory, h->config.server[server - 1], (uint32_t)beat->packet.code, out);
+    if (host_move(h, beat))
         rouse(n, out);
+    if (host_places_version(h) != version)
+        __atomic_store_n(&h->beat_ns, 0, __ATOMIC_RELEASE); /* the coordinator hears of it at once, and there may be more */
     __atomic_store_n(&h->until_ns, until, __ATOMIC_RELEASE);
 }
 
@@ -169,10 +189,14 @@ static void obey(struct net *n, struct udp *through, const struct coord_packet *
         on_break(n, through, p, from, out);
     if (p->head.type == COORD_BEAT_ACK)
         on_acknowledged(n, (const struct coord_beat *)p, out);
-    if (p->head.type == COORD_REFUSED && p->code == -ESTALE)
-        host_retire(&n->host);
-    if (p->head.type == COORD_ROUSE)
+    if (p->head.type == COORD_REFUSED && p->code == -ESTALE) {
+        host_retire(&n->host); /* all its sessions are lost from now on */
+        net_say_leave(n, through);
+    }
+    if (p->head.type == COORD_ROUSE) {
+        __atomic_store_n(&n->host.header->beat_ns, 0, __ATOMIC_RELEASE); /* a lock server may have moved */
         rouse(n, out);
+    }
     if (p->head.type == COORD_RETIRE)
         on_retire(n, through, (const struct coord_retire *)p, from, out);
 }
@@ -182,7 +206,9 @@ static void on_coordinator(struct net *n, struct udp *through, const void *data,
 {
     struct host_header *h = n->host.header;
     const struct coord_packet *p = coord_check(data, len, 0);
-    if (p && !coord_knows(&h->config.identity, p))
+    if (p && p->head.type == COORD_WHICH)
+        on_which(n, through, p, from);
+    else if (p && !coord_knows(&h->config.identity, p))
         __atomic_add_fetch(&h->foreign, 1, __ATOMIC_RELAXED); /* not the space that this host joined */
     else if (p && p->head.to.machine == h->machine && p->head.epoch == h->life)
         obey(n, through, p, from, out);
@@ -221,12 +247,11 @@ static void sleep_on_socket(struct net *n, uint32_t request, uint32_t seen, uint
 
 void net_receive(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline)
 {
-    static _Thread_local struct udp_batch batch;
     uint64_t begin = world_now(&world_real);
     while (net_bell(n, request) == seen) {
         uint64_t now;
-        if (udp_receive(&n->udp, &batch)) {
-            net_dispatch(n, &n->udp, &batch);
+        if (udp_receive(&n->udp, &n->received)) {
+            net_dispatch(n, &n->udp, &n->received);
             continue;
         }
         now = world_now(&world_real);
@@ -274,7 +299,6 @@ static void wait_for_bell(struct net *n, uint32_t request, uint32_t seen, uint64
 
 void net_listen(struct net *n, uint64_t until)
 {
-    static _Thread_local struct udp_batch batch;
     struct pollfd done = {.fd = n->handle.async.event_fd, .events = POLLIN};
     uint64_t now = world_now(&world_real);
     if (pthread_mutex_trylock(&n->receiving)) {
@@ -282,9 +306,9 @@ void net_listen(struct net *n, uint64_t until)
         ppoll(&done, 1, &patience, NULL);
         return;
     }
-    unsigned count = udp_wait(&n->udp, &batch, n->spin_ns, until);
+    unsigned count = udp_wait(&n->udp, &n->received, n->spin_ns, until);
     if (count)
-        net_dispatch(n, &n->udp, &batch);
+        net_dispatch(n, &n->udp, &n->received);
     __atomic_store_n(&n->busy_ns, world_now(&world_real), __ATOMIC_RELAXED);
     pthread_mutex_unlock(&n->receiving);
     net_pass_on(n);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The synchronous calls of pawl.h: the uncontended path of `word` inline, everything else through the session's table. */
 #include "client/handle.h"
-#include "lib/explain.h"
 
 #include <errno.h>
 

@@ -11,7 +11,7 @@
  *             for (index), how many locks name that machine (generation), and the version of its rules.
  *   BEAT_ACK  the acknowledgement of a heartbeat, with its stamp: the host's lease now counts from there. Addresses of the switches.
  *             To a switch: look for this machine (index), and use these rules.
- *   LEAVE     a host holds nothing and leaves
+ *   LEAVE     a host holds nothing and leaves; a lock server or switch has stopped, and decides nothing any more
  *   WHICH     from any program to a lock server or switch: which space do you serve?
  *   THIS      the space's name and identity
  *   HERE      from a host's pool to servers and switch: packets for the host go to this address (client/net.h)
@@ -36,16 +36,16 @@
  * same name, and those that know a later version of the configuration than its own: its state is not the one that they joined.
  * Members drop packets of such a coordinator, count them, and go on until their leases end.
  *
- * A host's number is used again, with a higher life, when its lease has surely run out and the switch has found that no lock names
- * it any more. A coordinator that restarts adopts the hosts, lock servers and switches that send heartbeats with its own config. It
- * gives out no number until the leases of all others have ended: for as long as the longest lease that was given (I16).
+ * A host has a membership lease from the coordinator: for so long it goes on without hearing from one. Lock servers and switches
+ * give lock leases, which are shorter and end the holds of a silent host. Which hosts there are is in the log. A coordinator that
+ * restarts takes them for live until they say that they leave, or until the longest membership lease has ended (I16). A host's number
+ * is used again, with a higher life, when the host is gone and the switch has found that no lock names it any more
+ * (coordinator_hosts.c).
  *
- * A lock server's place is given to one at another address only when no host can use the old one: the old one is silent, and no host
- * has a lease. Hosts do not learn of another address of a server. Which member has a place is in the log (I17), so a coordinator that
- * restarts does not give the place of a server that is silent for a moment to another one.
- *
- * A switch may be replaced by one at another address when no heartbeat came for a lease. The old switch may live and be cut off from
- * the coordinator alone. So its place is given away only when no host can send to it any more (coordinator_switch.c). */
+ * Which member has the place of a lock server or switch is in the log (I17), so a coordinator that restarts does not give the place of
+ * one that is silent for a moment to another one. A place is given to a member at another address when no host can use the old one
+ * any more: the old one has said that it stopped; or it is silent, all hosts were told, and each has confirmed that it sends nothing
+ * there, or is gone (coordinator_server.c, coordinator_switch.c). */
 /* clang-format on */
 #ifndef PAWL_CLUSTER_COORDINATOR_H
 #define PAWL_CLUSTER_COORDINATOR_H
@@ -92,6 +92,8 @@ enum coord_type {
     COORD_RETIRED,
 };
 
+#define COORD_FORCE 1 /* code of a lock server's JOIN: the operator says that no host uses the server in whose place it comes */
+
 enum coord_role { COORD_HOST = 1, COORD_SERVER, COORD_SWITCH };
 
 /* One form for all. head: nonce of the JOIN; from.machine the sender's number; epoch its life. head.space: the short id of the
@@ -112,7 +114,9 @@ struct coord_beat {
     struct coord_packet packet;
     struct net_addr switches[RACKS_MAX]; /* none: unknown, or, with port COORD_AWAY: there is none, and nothing is to be sent */
     struct rack_rules rules;
-    uint32_t pad;
+    uint32_t places; /* of a host: version of the places of lock servers that it goes by. To a host: its version when it has taken
+                        the place that packet.role (number + 1; 0: none), packet.at and packet.code (the least life that counts)
+                        say */
 };
 static_assert(sizeof(struct coord_beat) == 408, "no padding");
 #define COORD_AWAY 1
@@ -141,13 +145,13 @@ struct coord_welcome {
     uint32_t first_server;               /* the servers below are this one and those that follow: head.index of the JOIN */
     uint32_t live_known;                 /* to a switch: `live` counts */
     struct rack_rules rules;             /* to a switch: by which it goes, if locks are divided */
-    uint32_t pad;
-    uint64_t live[COORD_LIVE_WORDS]; /* the hosts that there are, bit m of word m / 64; no other can hold anything */
+    uint32_t places;                     /* to a host: version of the servers' places below */
+    uint64_t live[COORD_LIVE_WORDS];     /* the hosts that there are, bit m of word m / 64; no other can hold anything */
     struct net_addr servers[COORD_WELCOME_SERVERS];
 };
 static_assert(sizeof(struct coord_welcome) <= PACKET_MAX, "fits");
 
-/* What a member knows of the space that it joined: the latest welcome, and the addresses of all lock servers, by number. */
+/* A member's knowledge of the space that it joined: the latest welcome, and the addresses of all lock servers, by number. */
 struct rack_welcome {
     struct coord_welcome said;
     struct net_addr servers[RACK_SERVERS_MAX];
@@ -211,10 +215,13 @@ static_assert(sizeof(struct coord_claimed) <= PACKET_MAX, "fits");
 
 struct coord_member {
     uint64_t nonce;    /* of its JOIN; 0: adopted */
-    uint64_t until_ns; /* its lease; 0: the number was never given */
+    uint64_t until_ns; /* its membership lease; 0: the number was never given */
     uint32_t life;
+    uint32_t places; /* version of the lock servers' places that it goes by */
     bool live;
-    uint8_t clean; /* a bit for every switch that has no lock that names it */
+    bool unheard;   /* it joined a former coordinator, and was not heard of since */
+    bool unwritten; /* it is not in the log yet */
+    uint8_t clean;  /* a bit for every switch that has no lock that names it */
     struct net_addr at;
     struct net_addr switches[RACKS_MAX]; /* where it sends to: what it said last, and when, by its own clock: */
     uint64_t said_ns;
@@ -237,8 +244,9 @@ struct coord_names {
     uint32_t ask_next; /* the next host to be asked; beyond the last: none is */
     uint64_t in_vain;  /* keys that were to be retired and were in use, since one was retired; and since when: */
     uint64_t in_vain_ns;
-    bool wanted;    /* a client waits for an index */
-    uint64_t added; /* keys, in the quarter of a second before the last one that has ended, and in the present one: */
+    bool wanted;       /* a client waits for an index; */
+    uint64_t asked_ns; /* and when one asked last */
+    uint64_t added;    /* keys, in the quarter of a second before the last one that has ended, and in the present one: */
     uint64_t adding;
     uint64_t adding_ns; /* when that one began */
 };
@@ -247,11 +255,14 @@ struct coordinator {
     const struct design *design;
     char space[COORD_NAME_LEN];
     struct rack_config config;
-    uint64_t open_ns;     /* gives out numbers from then on */
-    uint64_t stations_ns; /* welcomes lock servers and switches from then on */
-    uint32_t life;        /* the latest that was given */
-    uint32_t lives;       /* that are reserved: up to this one */
-    uint64_t life_ns;     /* when it was given */
+    uint64_t open_ns;   /* by then hosts of former coordinators are gone that are neither in the log nor heard of */
+    bool changed;       /* hosts of a former configuration may be left: no member is let in */
+    bool settled;       /* none is left any more: the log is to say so */
+    bool hosts_known;   /* hosts of former coordinators are in the log */
+    bool hosts_changed; /* since they were written to the log last */
+    uint32_t life;      /* the latest that was given */
+    uint32_t lives;     /* that are reserved: up to this one */
+    uint64_t life_ns;   /* when it was given */
     uint64_t start_ns;
     bool fresh;     /* nothing of a former coordinator can be left */
     bool logged;    /* the caller keeps a log: what is to outlast the coordinator is told when it is written */
@@ -262,8 +273,10 @@ struct coordinator {
         uint32_t rules;    /* a switch's: version of those that it goes by; RULES_NONE: it has not said */
         uint64_t heard_ns; /* 0: never */
         struct net_addr at;
-        bool away;      /* hosts are told to send nothing to this place */
-        bool unwritten; /* it is not in the log yet: no member hears of it */
+        uint32_t version; /* of a lock server's place: rises with every change of it */
+        bool away;        /* hosts are told to send nothing to this place */
+        bool stopped;     /* the member in it has said that it decides nothing any more */
+        bool unwritten;   /* it is not in the log yet: no member hears of it */
     } server[RACK_SERVERS_MAX], switch_[RACKS_MAX];
     unsigned servers; /* that have joined, of config.servers */
     struct rules rules;
@@ -281,6 +294,7 @@ struct coord_params {
     const char *space;
     struct rack_identity identity; /* of the space; id 0: derived from its name (coord_identity_of_name) */
     uint64_t locks, lease_ns, retry_ns;
+    uint64_t member_ns; /* the membership lease; 0: as long as the lock lease */
     uint16_t machines, sessions, requests, servers;
     uint16_t racks;                 /* switches among which locks are divided, if the design can; 0: two */
     bool backup;                    /* a second switch may join */
@@ -314,8 +328,27 @@ unsigned coordinator_tick(struct coordinator *c, uint64_t now);
 const struct rules *coordinator_wants(const struct coordinator *c);
 void coordinator_set_rules(struct coordinator *c, const struct rules *rules);
 
+/* Hosts of a former configuration are gone: the caller writes that to its log, then calls coordinator_set_settled. */
+bool coordinator_is_settled(const struct coordinator *c);
+void coordinator_set_settled(struct coordinator *c);
+
+/* The life of a host that may have this number, to be kept in the log; 0: the number is free. */
+uint32_t coordinator_host_life(const struct coordinator *c, uint16_t number);
+
 /* The identity of a space whose state is kept nowhere: the same after every restart. */
 struct rack_identity coord_identity_of_name(const char *space);
+
+/* How long after it was given a lease has surely ended, whatever the clocks' drift; and until when it counts by the clock that
+ * asked for it. */
+static inline uint64_t coord_lease_over(uint64_t lease_ns)
+{
+    return lease_ns + 2 * (lease_ns / COORD_DRIFT_DIVISOR) + 1;
+}
+
+static inline uint64_t coord_lease_until(uint64_t stamp, uint64_t lease_ns)
+{
+    return stamp + lease_ns - 2 * (lease_ns / COORD_DRIFT_DIVISOR) - 1;
+}
 
 /* How many lives are to be reserved now; 0: enough are. */
 uint32_t coordinator_lives_wanted(const struct coordinator *c, uint64_t now);

@@ -5,8 +5,8 @@
  * a key (a request of it holds the lock, waits for it or has not heard that its release arrived; or it has the lock's agent) says
  * so. Every other key it forgets, in the same step, and asks for it again before it uses it again. A key of which all live hosts
  * have said that is retired: written to the log as gone. Hosts that are not live any more have lost their holds with their leases,
- * and begin anew with no keys. Nothing of this is in the log, and a coordinator that restarts begins with another round: it knows
- * the live hosts when all leases of the former one have been renewed or have ended (I16).
+ * and begin anew with no keys. A round is not in the log: a coordinator that restarts begins another one, when it knows all hosts
+ * that may be left from the former one (I16).
  *
  * A client that asks for a key of the round under way keeps it in use. An answer that left before the round began, and arrives
  * after the host has forgotten the key, would undo that: so answers have the number of the latest round, and a host takes none that
@@ -27,6 +27,7 @@
 #define QUARTER_NS (NS_PER_S / COORD_LIVES_PER_S)
 #define SPARE_SHARE 8u     /* of the locks: as many indexes at most are kept free ahead */
 #define LOOKED_AT_MAX 4096 /* cells, in one search: well below a millisecond */
+#define ASKED_SHARE 4u     /* of a lease: clients that wait for an index ask many times in that time */
 #define AGAIN_RETRIES 4u   /* the time until a host is asked again, in the time until a lock packet is retransmitted */
 
 static bool can_retire(const struct coordinator *c)
@@ -142,8 +143,8 @@ static void count_added(struct coord_names *n, uint64_t now)
 void coord_look_after_names(struct coordinator *c, uint64_t now)
 {
     struct coord_names *n = &c->names;
-    if (!can_retire(c) || now < c->open_ns)
-        return;
+    if (!can_retire(c) || c->changed || now < c->open_ns)
+        return; /* hosts that are not known may use keys */
     count_added(n, now);
     if (n->count && all_have_answered(c))
         end_round(c, now);
@@ -163,7 +164,7 @@ uint32_t coord_retire_more(struct coordinator *c, void *packet, struct net_addr 
     struct coord_retire *p = packet;
     while (n->count && n->ask_next && n->ask_next <= c->config.machines) {
         const struct coord_member *m = &c->members[n->ask_next++];
-        if (!m->live || m->retired == n->round)
+        if (!m->live || m->retired == n->round || !net_addr_known(m->at))
             continue;
         memset(p, 0, sizeof *p);
         coord_make(&p->packet, COORD_RETIRE, c->space, &c->config.identity, 0);
@@ -213,6 +214,9 @@ static int none_free(struct coordinator *c, uint64_t now)
     if (!can_retire(c))
         return -ENOSPC;
     n->wanted = true;
+    if (now - n->asked_ns > c->config.lease_ns / ASKED_SHARE)
+        n->in_vain = 0; /* no client has waited lately: it is not known which keys are in use */
+    n->asked_ns = now;
     coord_look_after_names(c, now);
     return n->in_vain > 2 * c->directory->used && now - n->in_vain_ns > c->config.lease_ns ? -ENOSPC : -EAGAIN;
 }

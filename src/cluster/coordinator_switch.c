@@ -37,14 +37,14 @@ void coord_switches(const struct coordinator *c, struct net_addr switches[RACKS_
 /* Hosts are to stop sending to the switch in this place. */
 static void turn_away(struct coord_station *s)
 {
-    *s = (struct coord_station){.rules = RULES_NONE, .heard_ns = s->heard_ns, .away = true};
+    *s = (struct coord_station){.rules = RULES_NONE, .heard_ns = s->heard_ns, .stopped = s->stopped, .away = true};
 }
 
 static bool is_away(const struct coordinator *c, unsigned i)
 {
     if (!c->switch_[i].away)
         return false;
-    for (uint16_t m = 1; m <= c->config.machines; m++)
+    for (uint16_t m = 1; m <= c->config.machines && !c->switch_[i].stopped; m++)
         if (c->members[m].live && !net_addr_is(c->members[m].switches[i], none()))
             return false;
     return true;
@@ -148,6 +148,9 @@ bool coord_is_complete(const struct coordinator *c)
     for (unsigned i = 0; i < c->config.racks; i++)
         if ((!c->switch_[i].nonce || c->switch_[i].unwritten) && has_locks(c, i))
             return false;
+    for (unsigned i = 0; i < c->config.servers; i++)
+        if (c->server[i].unwritten)
+            return false;
     return c->servers == c->config.servers &&
            (c->config.racks || !c->design->packet->switch_packet || (c->switch_[0].nonce && !c->switch_[0].unwritten));
 }
@@ -166,7 +169,7 @@ static int place_for(const struct coordinator *c, const struct coord_packet *p, 
         if (!net_addr_known(s[i].at) || (!can_move(c) && !s[i].nonce))
             return (int)i;
     for (unsigned i = 0; i < places && can_move(c); i++)
-        if (coord_is_silent(c, &s[i], now))
+        if (s[i].stopped || coord_is_silent(c, &s[i], now))
             return (int)i;
     return -EBUSY;
 }
@@ -181,7 +184,7 @@ static int make_room(struct coordinator *c, unsigned i, struct net_addr at, uint
         return coord_unsettled(c, rack_switches(&c->config), now) ? -EAGAIN : 0;
     if (!net_addr_known(s->at) && !s->away) /* a former coordinator may have sent hosts to a switch there: none has named it */
         return now < c->open_ns ? -EAGAIN : 0;
-    if (!s->away && (!can_move(c) || !coord_is_silent(c, s, now)))
+    if (!s->away && (!can_move(c) || (!s->stopped && !coord_is_silent(c, s, now))))
         return -EBUSY;
     if (!s->away)
         turn_away(s);
@@ -241,7 +244,7 @@ uint32_t coord_beat_switch(struct coordinator *c, const struct coord_beat *beat,
     a->rules = *rules_for(c, i);
     uint64_t found = p->head.index;
     if (found && found <= c->config.machines && !c->members[found].live && c->members[found].until_ns && !p->head.generation)
-        c->members[found].clean |= (uint8_t)(1u << i);
+        c->members[found].clean |= (uint8_t)(1u << i), c->hosts_changed = true;
     for (uint16_t m = 1; m <= c->config.machines && !a->packet.head.index; m++)
         if (!c->members[m].live && !coord_is_clean(c, &c->members[m]) && !(c->members[m].clean >> i & 1))
             a->packet.head.index = m;

@@ -12,6 +12,7 @@ struct join_params {
     struct rack_identity identity; /* of the space that the caller joined before; id 0: it joins for the first time */
     struct net_addr at;            /* where a server or switch listens */
     unsigned rack;                 /* of a switch, from 1 on; 0: whichever is free */
+    bool force;                    /* COORD_FORCE */
     uint64_t nonce;                /* 0: a random one */
     uint64_t deadline;             /* CLOCK_MONOTONIC */
 };

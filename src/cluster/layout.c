@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cluster/layout.h"
 #include "lib/explain.h"
+#include "lib/text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -82,12 +83,7 @@ bool layout_is_sparse(const struct layout_header *h)
 static const char *caps_text(uint32_t caps, char out[CAPS_TEXT_LEN])
 {
     out[0] = 0;
-    for (unsigned bit = 0; fab_cap_name(bit); bit++)
-        if (caps >> bit & 1) {
-            size_t len = strlen(out);
-            snprintf(out + len, CAPS_TEXT_LEN - len, "%s%s", len ? ", " : "", fab_cap_name(bit));
-        }
-    return out;
+    return bits_text(caps, fab_cap_name, ", ", out, CAPS_TEXT_LEN);
 }
 
 int layout_check_caps(const struct design *design, enum pawl_keys keys, uint32_t caps)

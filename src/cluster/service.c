@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #define RESTORE_LIVES (UINT32_C(1) << 20) /* that an older or damaged state may not know of: three days' */
+#define HOSTS_AT_ONCE 64u                 /* records of one append */
 #define GARBAGE_MAX (UINT64_C(256) << 10) /* bytes of records that later ones replace, until a snapshot */
 
 /* ---- the log ---- */
@@ -102,16 +103,28 @@ static int write_stations(struct service *s, struct service_batch *b)
     return rc;
 }
 
+/* Whether leases that were given before this coordinator began have ended. */
+static bool are_over(const struct service *s, uint64_t now)
+{
+    const struct coordinator *c = &s->coordinator;
+    return !c->changed && now - c->start_ns > coord_lease_over(max_u64(s->state.hosts.member_ns, s->state.lease_ns));
+}
+
 static int write_counters(struct service *s, struct service_batch *b, uint64_t now)
 {
     struct coordinator *c = &s->coordinator;
     uint32_t lives = coordinator_lives_wanted(c, now);
-    uint64_t lease = now >= c->open_ns ? c->config.lease_ns : s->state.lease_ns; /* longer ones have ended */
+    bool over = are_over(s, now), settled = coordinator_is_settled(c);
+    uint64_t lease = over ? c->config.lease_ns : s->state.lease_ns;
+    struct state_hosts hosts = {.member_ns = over ? rack_member_ns(&c->config) : s->state.hosts.member_ns,
+                                .settled = settled ? c->config.identity.version : s->state.hosts.settled};
     const struct rules *wanted = coordinator_wants(c);
     if (lives)
         add(s, b, STATE_LIVES, &lives, sizeof lives);
     if (lease != s->state.lease_ns)
         add(s, b, STATE_LEASE, &lease, sizeof lease);
+    if (memcmp(&hosts, &s->state.hosts, sizeof hosts) != 0)
+        add(s, b, STATE_HOSTS, &hosts, sizeof hosts);
     if (wanted)
         add(s, b, STATE_RULES, wanted, sizeof *wanted);
     int rc = append(s, b);
@@ -120,6 +133,9 @@ static int write_counters(struct service *s, struct service_batch *b, uint64_t n
     if (lives)
         s->state.lives = c->lives = lives;
     s->state.lease_ns = lease;
+    s->state.hosts = hosts;
+    if (settled)
+        coordinator_set_settled(c);
     if (wanted)
         coordinator_set_rules(c, wanted);
     s->state.rules = c->rules;
@@ -132,12 +148,54 @@ static uint64_t names_bytes(const struct directory *d)
     return d->bytes_live + d->used * sizeof(struct state_key);
 }
 
-static int write_all(struct service *s, uint64_t now)
+/* Records of hosts that have come and gone, some at a time. */
+static int write_some_hosts(struct service *s, struct service_batch *b, uint16_t *next)
+{
+    struct state_host record[HOSTS_AT_ONCE];
+    struct coordinator *c = &s->coordinator;
+    unsigned count = 0;
+    memset(record, 0, sizeof record);
+    for (; *next <= c->config.machines && count < HOSTS_AT_ONCE; ++*next) {
+        uint32_t life = coordinator_host_life(c, *next);
+        if (life == s->state.host[*next])
+            continue;
+        record[count] = (struct state_host){.life = life, .number = *next};
+        add(s, b, STATE_HOST, &record[count], sizeof record[count]);
+        count++;
+    }
+    int rc = append(s, b);
+    for (unsigned i = 0; i < count && !rc; i++) {
+        s->state.host[record[i].number] = record[i].life;
+        s->members[record[i].number].unwritten = false;
+    }
+    return rc;
+}
+
+/* No client waits for the record of a host that has gone. Until it is written, a coordinator that restarts waits for the host in
+ * vain. */
+static int write_hosts(struct service *s, struct service_batch *b, bool idle)
+{
+    struct coordinator *c = &s->coordinator;
+    bool due = idle && c->hosts_changed;
+    int rc = 0;
+    for (uint16_t m = 1; m <= c->config.machines && c->hosts_changed; m++)
+        due = due || s->members[m].unwritten;
+    for (uint16_t next = 1; due && next <= c->config.machines && !rc;)
+        rc = write_some_hosts(s, b, &next);
+    if (due && !rc)
+        c->hosts_changed = false;
+    return rc;
+}
+
+/* `idle`: no answer waits for it. */
+static int write_all(struct service *s, bool idle, uint64_t now)
 {
     struct service_batch *b = &s->batch;
     int names = write_names(s, b), rc = write_stations(s, b);
     if (!rc)
         rc = write_counters(s, b, now);
+    if (!rc)
+        rc = write_hosts(s, b, idle);
     if (s->store->since_snapshot > GARBAGE_MAX + 2 * names_bytes(&s->state.directory))
         s->store->ops->snapshot(s->store, state_each, &s->state); /* if it fails, the log goes on */
     return names ? names : rc;
@@ -150,6 +208,8 @@ static void keep_all(struct service *s)
     const struct rules *wanted = coordinator_wants(c);
     if (wanted)
         coordinator_set_rules(c, wanted);
+    if (coordinator_is_settled(c))
+        coordinator_set_settled(c);
     directory_wrote(&s->state.directory, s->state.directory.changed.count);
 }
 
@@ -182,7 +242,7 @@ unsigned service_commit(struct service *s, struct service_answer *answers, unsig
     }
     if (MISTAKE(s->coordinator.config.mistakes, COORD_MISTAKE_EARLY) && count)
         return count; /* the next one without answers writes */
-    if (!write_all(s, now)) {
+    if (!write_all(s, !count, now)) {
         assert(!s->state.directory.changed.count); /* I7 */
         return count;
     }
@@ -207,7 +267,7 @@ static bool same_config(const struct rack_config *a, const struct rack_config *b
     return !memcmp(&like, b, sizeof like);
 }
 
-/* What the log says, and what is asked for now. */
+/* Compares the configuration of the log with that of the command line. */
 static int check_config(const struct service *s, const struct coord_params *p, const struct rack_config *config)
 {
     const struct state_config *c = &s->state.config;
@@ -244,10 +304,17 @@ static int change_config(struct service *s, const struct coord_params *p, struct
     config->identity.version++;
     s->state.config.config = *config;
     s->state.lease_ns = max_u64(s->state.lease_ns, config->lease_ns);
-    if (MISTAKE(p->mistakes, COORD_MISTAKE_LEASE))
+    s->state.hosts.member_ns = max_u64(s->state.hosts.member_ns, rack_member_ns(config));
+    if (restored) /* hosts may be missing in it */
+        s->state.hosts.settled = 0;
+    if (MISTAKE(p->mistakes, COORD_MISTAKE_LEASE)) {
         s->state.lease_ns = config->lease_ns;
+        s->state.hosts = (struct state_hosts){.member_ns = rack_member_ns(config), .settled = config->identity.version};
+        memset(s->state.host, 0, sizeof s->state.host);
+    }
     add(s, &s->batch, STATE_CONFIG, &s->state.config, sizeof s->state.config);
     add(s, &s->batch, STATE_LEASE, &s->state.lease_ns, sizeof s->state.lease_ns);
+    add(s, &s->batch, STATE_HOSTS, &s->state.hosts, sizeof s->state.hosts);
     int rc = restored ? s->store->ops->snapshot(s->store, state_each, &s->state) : append(s, &s->batch);
     s->batch.count = s->batch.used = s->batch.bytes_used = 0;
     return rc ? explain(rc, "%s: cannot be written: %s", s->file.path, strerror(-rc)) : 0;
@@ -281,6 +348,7 @@ static void begin_fresh(struct service *s, const struct coord_params *p, const s
     snprintf(s->state.config.design, sizeof s->state.config.design, "%s", p->design->name);
     s->state.config.config = *config;
     s->state.lease_ns = config->lease_ns;
+    s->state.hosts = (struct state_hosts){.member_ns = rack_member_ns(config), .settled = config->identity.version};
     s->state.lives = where->path ? (uint32_t)max_u64(where->life, lives_before(where, p->space)) : p->life;
     rules_init(&s->state.rules, config->racks);
     if (state_has_names(config))

@@ -72,6 +72,18 @@ static int take_station(struct rack_state *s, const struct store_record *r)
     return 0;
 }
 
+static int take_host(struct rack_state *s, const struct store_record *r)
+{
+    struct state_host h;
+    if (r->len != sizeof h)
+        return -EINVAL;
+    memcpy(&h, r->data, sizeof h);
+    if (!h.number || h.number > STATE_HOSTS_MAX)
+        return -EINVAL;
+    s->host[h.number] = h.life;
+    return 0;
+}
+
 int state_take(void *state, const struct store_record *r)
 {
     struct rack_state *s = state;
@@ -89,6 +101,13 @@ int state_take(void *state, const struct store_record *r)
         if (r->len != sizeof s->lease_ns)
             return -EINVAL;
         memcpy(&s->lease_ns, r->data, sizeof s->lease_ns);
+        return 0;
+    case STATE_HOST:
+        return take_host(s, r);
+    case STATE_HOSTS:
+        if (r->len != sizeof s->hosts)
+            return -EINVAL;
+        memcpy(&s->hosts, r->data, sizeof s->hosts);
         return 0;
     case STATE_NAME:
     case STATE_GONE:
@@ -140,6 +159,8 @@ int state_each(void *state, store_take take, void *to)
         rc = hand(take, to, STATE_LIVES, &s->lives, sizeof s->lives);
     if (!rc)
         rc = hand(take, to, STATE_LEASE, &s->lease_ns, sizeof s->lease_ns);
+    if (!rc)
+        rc = hand(take, to, STATE_HOSTS, &s->hosts, sizeof s->hosts);
     if (!rc && s->config.config.racks)
         rc = hand(take, to, STATE_RULES, &s->rules, sizeof s->rules);
     for (unsigned i = 0; i < RACK_SERVERS_MAX && !rc; i++)
@@ -148,6 +169,11 @@ int state_each(void *state, store_take take, void *to)
     for (unsigned i = 0; i < RACKS_MAX && !rc; i++)
         if (s->switch_[i].life)
             rc = hand(take, to, STATE_STATION, &s->switch_[i], sizeof s->switch_[i]);
+    for (unsigned i = 1; i <= STATE_HOSTS_MAX && !rc; i++) {
+        const struct state_host h = {.life = s->host[i], .number = (uint16_t)i};
+        if (h.life)
+            rc = hand(take, to, STATE_HOST, &h, sizeof h);
+    }
     return rc ? rc : hand_names(&s->directory, take, to);
 }
 

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* clang-format off */
-/* What a coordinator knows of its space for good: identity and configuration, names, rules, places of lock servers and switches, and
+/* Durable state of a space: identity and configuration, names, rules, places of lock servers and switches, and
  * counters. All of it is in one log (store.h), as records; a coordinator that restarts reads them.
  *
  *   CONFIG    the space's configuration with its version. Hosts, servers and switches of another one are not taken for ours.
  *   LIVES     lives up to this one may have been given. They are reserved ahead, so that giving one costs no write, and a coordinator
  *             that restarts begins above all of them, whatever its clock says (I15).
- *   LEASE     the longest lease that a host may still have. A coordinator that restarts waits for its end (I16).
+ *   LEASE     the longest lock lease that a host may still have
+ *   HOSTS     the longest membership lease that a host may still have, and the version of the configuration before which no host is
+ *             left
+ *   HOST      a host's number and life, written before the host is welcome; life 0: the number is free. A coordinator that restarts
+ *             takes the hosts in its log for live until they leave or their leases have ended (I16).
  *   NAME      a key with its index and generation; written before a client hears of them (I7)
  *   GONE      the key that has this index and generation is retired; written before the index is used again
  *   RULES     which switch has which locks; written before a switch hears of it
@@ -25,7 +29,17 @@
 
 #define STATE_DESIGN_LEN 32
 
-enum state_record { STATE_CONFIG = 1, STATE_LIVES, STATE_LEASE, STATE_NAME, STATE_RULES, STATE_STATION, STATE_GONE = 16 };
+enum state_record {
+    STATE_CONFIG = 1,
+    STATE_LIVES,
+    STATE_LEASE,
+    STATE_NAME,
+    STATE_RULES,
+    STATE_STATION,
+    STATE_HOSTS,
+    STATE_HOST,
+    STATE_GONE = 16,
+};
 
 struct state_config {
     char design[STATE_DESIGN_LEN];
@@ -47,10 +61,26 @@ struct state_station {
     uint16_t serves; /* 1 */
 };
 
+#define STATE_HOSTS_MAX 4096u /* numbers of hosts */
+
+struct state_hosts {
+    uint64_t member_ns; /* the longest membership lease that a host may still have */
+    uint32_t settled;   /* hosts of configurations before this version are gone; 0: hosts are not in the log */
+    uint32_t pad;
+};
+
+struct state_host {
+    uint32_t life;
+    uint16_t number;
+    uint16_t pad;
+};
+
 struct rack_state {
     struct state_config config;
     uint32_t lives;    /* that may have been given: up to this one */
-    uint64_t lease_ns; /* the longest that a host may still have */
+    uint64_t lease_ns; /* the longest lock lease that a host may still have */
+    struct state_hosts hosts;
+    uint32_t host[STATE_HOSTS_MAX + 1]; /* lives of hosts, by number; 0: the number is free, and no lock names it */
     struct rules rules;
     struct state_station server[RACK_SERVERS_MAX], switch_[RACKS_MAX];
     struct directory directory; /* if keys are not dense */

@@ -136,7 +136,7 @@ int table_check_key(const struct table *t, pawl_key key)
     return t->keys == PAWL_KEYS_DENSE && key.id >= t->capacity ? -ERANGE : 0;
 }
 
-/* What stands in the bucket, and where to begin looking. */
+/* The content of the bucket, and the position at which the search begins. */
 static uint64_t bucket_key(pawl_key key)
 {
     return key.name ? hash_bytes(key.name, key.id, 0) : key.id;

@@ -126,7 +126,7 @@ _Static_assert(RACK_SHARDS % sizeof(struct fission_entry) == 0, "a table is whol
 #define FISSION_HOPS_MAX 16
 #define FISSION_ENTRIES_MAX ((PACKET_MAX - sizeof(struct fission_packet)) / sizeof(struct fission_entry))
 
-/* What every packet of a space must carry. */
+/* Fields that every packet of a space must carry. */
 struct fission_rules {
     uint32_t space;
     uint32_t life; /* the decider's, in head.epoch. A host learns it with its lease */
@@ -219,7 +219,7 @@ struct fission_policy {
     uint32_t mistakes; /* enum fission_mistakes: on purpose, in the workbench only */
 };
 
-/* What the stages tell each other; a pipeline carries it beside the packet. */
+/* Metadata between the stages; a pipeline carries it beside the packet. */
 struct fission_meta {
     bool valid;       /* check: FREE, GRANT or FLAGS of this tenure, and every holder is known to the agent */
     bool repeated;    /* check: a GRANT with agent that has been accepted already */
@@ -469,6 +469,26 @@ static inline void fission_answer_for_absent(struct fission_packet *p)
     p->stamp = UINT32_MAX; /* the answer is complete */
     p->head.from = p->head.to;
     p->head.to = asker;
+}
+
+/* An agent asks a holder on another host whether it still holds. */
+static inline bool fission_asks_holder(const struct fission_packet *p)
+{
+    return p->head.type == FISSION_GRANT && !(p->flags & FISSION_AGENT) && p->head.from.machine != MACHINE_SWITCH;
+}
+
+/* The lease of the holder's host is over, so its hold has ended, and that host may never send a packet again: the decider releases
+ * in its place. */
+static inline void fission_release_for_lost(struct fission_packet *p)
+{
+    struct place agent = p->head.from;
+    p->head.type = FISSION_RELEASE;
+    p->head.from = p->head.to;
+    p->head.to = agent;
+    p->flags = FISSION_DONE;
+    p->inca = 0;
+    p->word =
+        FISSION_WORD_HELD | (uint64_t)agent.machine << FISSION_WORD_MACHINE_SHIFT | (uint64_t)p->term << FISSION_WORD_TERM_SHIFT;
 }
 
 /* ---- destination ---- */

@@ -10,7 +10,7 @@
 #define MEMNODE_CLIENTS_MAX 8192u /* twice the sessions of a space: numbers of lost clients stay in use until they are fenced */
 #define MEMNODE_PARKS 4u          /* WAITs of one client; a further one takes the place of the oldest */
 
-/* What became of packets. */
+/* Outcomes of packets. */
 struct memnode_counts {
     uint64_t packets;
     uint64_t requests, verbs; /* executed */

@@ -2,7 +2,7 @@
 /* The memory of NetLock's switch as the program in the kernel and its control process share it: one block, the control process's
  * own (designs/netlock/switch.h), in which the program finds by offsets what concerns it. Nothing of the operating system here.
  *
- * What is written by which side:
+ * Each part and the side that writes it:
  *   registers of a lock         the program, under the lock's latch; the control process only while the lock is closed
  *   registers of a request      the packet that has its claim; the control process after a grace period, when its host is not
  * admitted machines                    `until_ns` is exchanged by compare-and-swap from both sides; the rest is the control
@@ -58,7 +58,7 @@ struct netlock_memory {
     uint16_t server[NETLOCK_SERVERS_MAX]; /* their machines' numbers */
 };
 
-/* What the control process has the program do, in one piece as packets see it. */
+/* Orders of the control process to the program, in one piece as packets see it. */
 enum netlock_order_kind {
     NETLOCK_ORDER_PASS = 1, /* one pass of `pass` */
     NETLOCK_ORDER_CLOSE,    /* packets of the lock are dropped until it is opened again; not done while one is under way */

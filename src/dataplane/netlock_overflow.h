@@ -57,7 +57,7 @@ static inline void netlock_op_push(struct netlock_pass *p, const struct netlock_
         p->next = NETLOCK_OP_WAIT;
 }
 
-/* What the fullest of the waiting queues has room for. */
+/* The room of the fullest waiting queue. */
 static inline uint32_t netlock_wait_room(const struct netlock_pass *p, uint64_t waiting)
 {
     uint32_t most = 0;

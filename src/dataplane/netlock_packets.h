@@ -72,7 +72,7 @@ static inline void netlock_pass_of_push(struct netlock_pass *pass, const struct 
 
 /* ---- out ---- */
 
-/* What the switch knows when it makes packets of a pass. */
+/* Input of the switch when it makes packets of a pass. */
 struct netlock_sender {
     /* A packet of zeros that will leave; null: no room, as if it were lost on its way. */
     struct netlock_packet *(*add)(void *ctx);

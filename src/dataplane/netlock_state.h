@@ -80,7 +80,7 @@ enum netlock_op {
     NETLOCK_OP_STRENGTHEN,
 };
 
-/* What leaves the switch after a pass (netlock_packets.h makes the packets). */
+/* Packets that leave the switch after a pass (netlock_packets.h makes the packets). */
 #define NETLOCK_OUT_GRANT 1u    /* to out_place */
 #define NETLOCK_OUT_RELEASED 2u /* to the sender of the packet, as all without another receiver */
 #define NETLOCK_OUT_GONE 4u
@@ -98,7 +98,7 @@ enum netlock_op {
 
 #define NETLOCK_FROM_SERVER 128u /* flag of a pass, beside those of packets: the server pushed it */
 
-/* What travels with a packet. */
+/* Metadata of a packet. */
 struct netlock_pass {
     /* from the packet */
     uint8_t op, mode, priority, flags;
@@ -227,7 +227,7 @@ static inline bool netlock_ranked(const struct netlock_pass *p)
     return p->wait_size != 0;
 }
 
-/* What the server must know about the round, of operations that may send it something. */
+/* Facts about the round for the server, of operations that may send it a packet. */
 static inline void netlock_note_round(struct netlock_pass *p, const struct netlock_registers *r)
 {
     uint64_t reg = netlock_get(r, NETLOCK_ROUNDS, r->lock);

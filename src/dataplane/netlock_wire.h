@@ -17,7 +17,8 @@
  *   ACQUIRE, CANCEL, RELEASE passed on: FORWARDED,        PUSH      round, pushed: one request of q2, with its client
  *            round, count; OVERFLOW: buffer only (4.3)    LAST      round, count: q2 is empty
  *   NOTIFY   round, count, pushed, room: q1 is empty
- *   PUSHED   round, pushed: all below that have come
+ *   PUSHED   round, pushed: all below that have come;
+ *            of a later round: the others never will
  *   TAKE     round: this lock is to move to the switch    HANDOVER  round, token: no client holds it any more; the switch grants
  *   GIVE     round, count, pushed, token: the server      GIVEN     round
  *            grants this lock
@@ -144,20 +145,20 @@ enum netlock_refusal {
     NETLOCK_DEADLOCK, /* CONVERT: another reader wants to write, too; STAY: it is as it was */
 };
 
-/* What follows a REPORT: how often a lock was asked for since the last one, and by how many at once. */
+/* Body of a REPORT: how often a lock was asked for since the last one, and by how many at once. */
 struct netlock_demand {
     uint64_t index;
     uint32_t rate, contention;
 };
 #define NETLOCK_REPORT_MAX 64u
 
-/* What follows a HANDOVER_MANY; TAKE_MANY and TAKEN_MANY are followed by indexes alone. */
+/* Body of a HANDOVER_MANY; TAKE_MANY and TAKEN_MANY are followed by indexes alone. */
 struct netlock_handed {
     uint64_t index, token;
 };
 #define NETLOCK_MANY_MAX 64u
 
-/* What follows BEAT and TERM: the locks whose index is `slot` modulo the number of servers belong to one of them. */
+/* Body of BEAT and TERM: the locks whose index is `slot` modulo the number of servers belong to one of them. */
 struct netlock_slot {
     uint16_t slot, owner;
     uint32_t term;
@@ -191,7 +192,7 @@ struct netlock_status {
     uint64_t servers_needed;  /* beside the switch, for what was measured last (4.3) */
 };
 
-/* What became of something that a data server was to do. */
+/* Outcome of an operation of a data server. */
 enum netlock_done {
     NETLOCK_DONE,
     NETLOCK_VOIDED,     /* it was not done, and will not be */

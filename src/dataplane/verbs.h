@@ -141,7 +141,7 @@ VERBS_INLINE bool verbs_check_end(struct verbs_run *r)
     return true;
 }
 
-/* What the cache would have to keep. Also between the passes: whether that fits, and whether it is what was kept. */
+/* The results that the cache would have to keep. Also between the passes: whether that fits, and whether it is what was kept. */
 static long verbs_count_step(uint32_t i, void *run)
 {
     struct verbs_run *r = run;
@@ -170,7 +170,7 @@ VERBS_INLINE uint64_t verbs_add64(uint64_t a, uint64_t b, uint64_t top)
     return ((a & ~top) + (b & ~top)) ^ ((a ^ b) & top);
 }
 
-/* What an atomic leaves in a word that held `old`. `in` are its operands. */
+/* The new value of a word that held `old`, after an atomic. `in` are its operands. */
 VERBS_INLINE uint64_t verbs_next64(uint8_t verb, const uint64_t *in, uint64_t old)
 {
     switch (verb) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* What a memory node knows of a client: its life and its reply cache. Kernel programs include this file. */
+/* A memory node's state of a client: its life and its reply cache. Kernel programs include this file. */
 #ifndef PAWL_DATAPLANE_VERBS_CLIENT_H
 #define PAWL_DATAPLANE_VERBS_CLIENT_H
 
@@ -17,7 +17,7 @@ enum verbs_mistakes {
     VERBS_MISTAKE_READS = 1 << 3, /* what a READ found is not kept though a change follows in its request */
 };
 
-/* What the verbs of one request found. */
+/* Results of the verbs of one request. */
 struct verbs_kept {
     uint64_t sequence;
     uint32_t words;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fabric/fabric.h"
 #include "fabric/lower.h"
+#include "lib/text.h"
 
 #include <errno.h>
 #include <string.h>
@@ -13,29 +14,11 @@ const char *fab_cap_name(unsigned bit)
     return bit < FAB_CAPS ? names[bit] : NULL;
 }
 
-static bool parse_cap(const char *word, size_t len, uint32_t *caps)
-{
-    for (unsigned bit = 0; bit < FAB_CAPS; bit++)
-        if (strlen(fab_cap_name(bit)) == len && !memcmp(fab_cap_name(bit), word, len)) {
-            *caps |= 1u << bit;
-            return true;
-        }
-    return false;
-}
-
 bool fab_caps_parse(const char *list, uint32_t *caps)
 {
-    uint32_t found = 0;
-    bool listed = strcmp(list, "all") && strcmp(list, "none");
-    for (const char *word = list; listed; word++) {
-        size_t len = strcspn(word, ",");
-        if (!parse_cap(word, len, &found))
-            return false;
-        word += len;
-        if (!*word)
-            break;
-    }
-    *caps = strcmp(list, "all") ? found : (1u << FAB_CAPS) - 1;
+    if (strcmp(list, "all") && strcmp(list, "none"))
+        return bits_parse(list, fab_cap_name, caps);
+    *caps = *list == 'a' ? (1u << FAB_CAPS) - 1 : 0;
     return true;
 }
 
@@ -47,19 +30,24 @@ static int one(struct fab_ep *ep, struct fab_op *op)
     return ep->ops->batch(ep, op, 1);
 }
 
+static int atomic64(struct fab_ep *ep, struct fab_op *op, uint64_t *old)
+{
+    op->width = 8;
+    int rc = one(ep, op);
+    if (!rc)
+        *old = (uint64_t)op->old;
+    return rc;
+}
+
 int fab_atomic64(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value, uint64_t *old)
 {
     struct fab_op op = {.verb = (uint8_t)verb,
-                        .width = 8,
                         .addr = addr,
                         .compare = compare,
                         .compare_mask = UINT64_MAX,
                         .swap = value,
                         .swap_mask = verb == FAB_FAA ? 0 : UINT64_MAX};
-    int rc = one(ep, &op);
-    if (!rc)
-        *old = (uint64_t)op.old;
-    return rc;
+    return atomic64(ep, &op, old);
 }
 
 static int atomic128(struct fab_ep *ep, struct fab_op *op, u128 *old)
@@ -73,24 +61,18 @@ static int atomic128(struct fab_ep *ep, struct fab_op *op, u128 *old)
     return rc;
 }
 
-int fab_read_far(struct fab_ep *ep, fab_addr addr, void *buf, uint16_t len)
+int fab_read(struct fab_ep *ep, fab_addr addr, void *buf, uint16_t len)
 {
     assert(len <= FAB_LEN_MAX && len % 8 == 0 && addr % 8 == 0);
     struct fab_op op = {.verb = FAB_READ, .addr = addr, .buf = buf, .len = len};
     return ep->ops->batch(ep, &op, 1);
 }
 
-int fab_write_far(struct fab_ep *ep, fab_addr addr, const void *buf, uint16_t len)
+int fab_write(struct fab_ep *ep, fab_addr addr, const void *buf, uint16_t len)
 {
     assert(len <= FAB_LEN_MAX && len % 8 == 0 && addr % 8 == 0);
     struct fab_op op = {.verb = FAB_WRITE, .addr = addr, .buf = (void *)buf, .len = len};
     return ep->ops->batch(ep, &op, 1);
-}
-
-void fab_post_far(struct fab_ep *ep, fab_addr addr, uint64_t value)
-{
-    const struct fab_op op = {.verb = FAB_WRITE, .addr = addr, .buf = &value, .len = sizeof value};
-    ep->ops->post(ep, &op);
 }
 
 void fab_post(struct fab_ep *ep, fab_addr addr, const void *buf, uint16_t len)
@@ -100,46 +82,29 @@ void fab_post(struct fab_ep *ep, fab_addr addr, const void *buf, uint16_t len)
     ep->ops->post(ep, &op);
 }
 
-int fab_read(struct fab_ep *ep, fab_addr addr, void *buf, uint16_t len)
-{
-    return fab_read_far(ep, addr, buf, len);
-}
-
-int fab_write(struct fab_ep *ep, fab_addr addr, const void *buf, uint16_t len)
-{
-    return fab_write_far(ep, addr, buf, len);
-}
-
 int fab_mcas64(struct fab_ep *ep, fab_addr addr, uint64_t compare, uint64_t compare_mask, uint64_t swap, uint64_t swap_mask,
                uint64_t *old)
 {
     struct fab_op op = {.verb = FAB_CAS,
-                        .width = 8,
                         .masked = true,
                         .addr = addr,
                         .compare = compare,
                         .compare_mask = compare_mask,
                         .swap = swap,
                         .swap_mask = swap_mask};
-    int rc = one(ep, &op);
-    if (!rc)
-        *old = (uint64_t)op.old;
-    return rc;
+    return atomic64(ep, &op, old);
 }
 
 int fab_mfaa64(struct fab_ep *ep, fab_addr addr, uint64_t add, uint64_t top, uint64_t *old)
 {
-    struct fab_op op = {.verb = FAB_FAA, .width = 8, .masked = true, .addr = addr, .swap = add, .swap_mask = top};
-    int rc = one(ep, &op);
-    if (!rc)
-        *old = (uint64_t)op.old;
-    return rc;
+    struct fab_op op = {.verb = FAB_FAA, .masked = true, .addr = addr, .swap = add, .swap_mask = top};
+    return atomic64(ep, &op, old);
 }
 
 int fab_read128(struct fab_ep *ep, fab_addr addr, u128 *value)
 {
     uint64_t half[2];
-    int rc = fab_read_far(ep, addr, half, sizeof half);
+    int rc = fab_read(ep, addr, half, sizeof half);
     if (!rc)
         *value = (u128)half[1] << 64 | half[0];
     return rc;
@@ -253,19 +218,4 @@ int fab_recv(struct fab_ep *ep, struct fab_msg *out, uint64_t deadline)
 int fab_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)
 {
     return ep->ops->fence(ep, peer, proof);
-}
-
-uint64_t fab_local_far(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value)
-{
-    return ep->ops->local(ep, verb, addr, compare, value);
-}
-
-uint64_t fab_own_far(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t value)
-{
-    return ep->ops->own(ep, verb, addr, value);
-}
-
-void fab_local_fence_far(struct fab_ep *ep)
-{
-    ep->ops->local_fence(ep);
 }

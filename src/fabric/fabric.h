@@ -5,7 +5,7 @@
  * simulation switches to another task meanwhile, shared memory completes at once, a network polls. So the verbs on shared
  * memory are inline, and cost one predicted branch more than the bare instruction.
  *
- * What every fabric promises
+ * Promises of every fabric
  *   verbs     READ, WRITE, and CAS, FAA and SWAP of 64 bits. Masked forms exist on every fabric, as verbs or built by lower.c;
  *             128-bit atomics only with FAB_ATOMIC128, for nothing smaller can stand in for them;
  *   order     a verb that has completed took effect before any later verb of this endpoint does. Of verbs of one endpoint to one
@@ -158,7 +158,7 @@ struct fab_ops {
     void (*local_fence)(struct fab_ep *);
 };
 
-/* What a client uses the fabric through. One task at a time uses an endpoint, except on shared memory, where an
+/* A client's access to the fabric. One task at a time uses an endpoint, except on shared memory, where an
  * endpoint has no state of its own and any number may. */
 struct fab_ep {
     char *base; /* shared memory: the segment as mapped here; null elsewhere */
@@ -219,9 +219,10 @@ static inline int fab_swap64(struct fab_ep *ep, fab_addr addr, uint64_t value, u
     return fab_atomic64(ep, FAB_SWAP, addr, 0, value, old);
 }
 
-int fab_read_far(struct fab_ep *ep, fab_addr addr, void *buf, uint16_t len);
-int fab_write_far(struct fab_ep *ep, fab_addr addr, const void *buf, uint16_t len);
-void fab_post_far(struct fab_ep *ep, fab_addr addr, uint64_t value);
+/* Several words: by way of the table on every fabric. */
+int fab_read(struct fab_ep *ep, fab_addr addr, void *buf, uint16_t len);
+int fab_write(struct fab_ep *ep, fab_addr addr, const void *buf, uint16_t len);
+void fab_post(struct fab_ep *ep, fab_addr addr, const void *buf, uint16_t len); /* without waiting: see fab_post64 */
 
 static inline int fab_read64(struct fab_ep *ep, fab_addr addr, uint64_t *value)
 {
@@ -229,7 +230,7 @@ static inline int fab_read64(struct fab_ep *ep, fab_addr addr, uint64_t *value)
         *value = __atomic_load_n((uint64_t *)fab_shm_ptr(ep, addr), __ATOMIC_ACQUIRE);
         return 0;
     }
-    return fab_read_far(ep, addr, value, sizeof *value);
+    return fab_read(ep, addr, value, sizeof *value);
 }
 
 static inline int fab_write64(struct fab_ep *ep, fab_addr addr, uint64_t value)
@@ -238,7 +239,7 @@ static inline int fab_write64(struct fab_ep *ep, fab_addr addr, uint64_t value)
         __atomic_store_n((uint64_t *)fab_shm_ptr(ep, addr), value, __ATOMIC_RELEASE);
         return 0;
     }
-    return fab_write_far(ep, addr, &value, sizeof value);
+    return fab_write(ep, addr, &value, sizeof value);
 }
 
 /* A write without waiting. It takes effect before any later READ or WRITE of this endpoint to that node; before a later atomic only
@@ -248,16 +249,10 @@ static inline void fab_post64(struct fab_ep *ep, fab_addr addr, uint64_t value)
     if (fab_is_shm(ep))
         __atomic_store_n((uint64_t *)fab_shm_ptr(ep, addr), value, __ATOMIC_RELEASE);
     else
-        fab_post_far(ep, addr, value);
+        fab_post(ep, addr, &value, sizeof value);
 }
 
-/* Likewise, of several words. */
-void fab_post(struct fab_ep *ep, fab_addr addr, const void *buf, uint16_t len);
-
 /* ---- everything else goes through the table ---- */
-
-int fab_read(struct fab_ep *ep, fab_addr addr, void *buf, uint16_t len);
-int fab_write(struct fab_ep *ep, fab_addr addr, const void *buf, uint16_t len);
 
 /* Masked: only the bits of compare_mask are compared, only those of swap_mask replaced. */
 int fab_mcas64(struct fab_ep *ep, fab_addr addr, uint64_t compare, uint64_t compare_mask, uint64_t swap, uint64_t swap_mask,
@@ -311,14 +306,11 @@ int fab_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof);
 
 /* ---- memory of this endpoint's own node, by CPU instructions ---- */
 
-uint64_t fab_local_far(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value);
-void fab_local_fence_far(struct fab_ep *ep);
-
 static inline uint64_t fab_local_load64(struct fab_ep *ep, fab_addr addr)
 {
     if (fab_is_shm(ep))
         return __atomic_load_n((uint64_t *)fab_shm_ptr(ep, addr), __ATOMIC_ACQUIRE);
-    return fab_local_far(ep, FAB_READ, addr, 0, 0);
+    return ep->ops->local(ep, FAB_READ, addr, 0, 0);
 }
 
 /* A plain store: other cores may see it late (x86's store buffer). fab_local_fence or an atomic makes it visible. */
@@ -327,7 +319,7 @@ static inline void fab_local_store64(struct fab_ep *ep, fab_addr addr, uint64_t 
     if (fab_is_shm(ep))
         __atomic_store_n((uint64_t *)fab_shm_ptr(ep, addr), value, __ATOMIC_RELEASE);
     else
-        fab_local_far(ep, FAB_WRITE, addr, 0, value);
+        ep->ops->local(ep, FAB_WRITE, addr, 0, value);
 }
 
 static inline uint64_t fab_local_cas64(struct fab_ep *ep, fab_addr addr, uint64_t expect, uint64_t desired)
@@ -336,30 +328,28 @@ static inline uint64_t fab_local_cas64(struct fab_ep *ep, fab_addr addr, uint64_
         __atomic_compare_exchange_n((uint64_t *)fab_shm_ptr(ep, addr), &expect, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE);
         return expect;
     }
-    return fab_local_far(ep, FAB_CAS, addr, expect, desired);
+    return ep->ops->local(ep, FAB_CAS, addr, expect, desired);
 }
 
 static inline uint64_t fab_local_swap64(struct fab_ep *ep, fab_addr addr, uint64_t value)
 {
     if (fab_is_shm(ep))
         return __atomic_exchange_n((uint64_t *)fab_shm_ptr(ep, addr), value, __ATOMIC_SEQ_CST);
-    return fab_local_far(ep, FAB_SWAP, addr, 0, value);
+    return ep->ops->local(ep, FAB_SWAP, addr, 0, value);
 }
 
 static inline uint64_t fab_local_faa64(struct fab_ep *ep, fab_addr addr, uint64_t add)
 {
     if (fab_is_shm(ep))
         return __atomic_fetch_add((uint64_t *)fab_shm_ptr(ep, addr), add, __ATOMIC_SEQ_CST);
-    return fab_local_far(ep, FAB_FAA, addr, 0, add);
+    return ep->ops->local(ep, FAB_FAA, addr, 0, add);
 }
 
 /* Words that only this process writes, and others read once in a blue moon if at all: they stay in its cache, and the simulation
  * lets no time pass. Stores go through the store buffer like all others. */
-uint64_t fab_own_far(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t value);
-
 static inline uint64_t fab_own_load64(struct fab_ep *ep, fab_addr addr)
 {
-    return fab_is_shm(ep) ? fab_local_load64(ep, addr) : fab_own_far(ep, FAB_READ, addr, 0);
+    return fab_is_shm(ep) ? fab_local_load64(ep, addr) : ep->ops->own(ep, FAB_READ, addr, 0);
 }
 
 static inline void fab_own_store64(struct fab_ep *ep, fab_addr addr, uint64_t value)
@@ -367,7 +357,7 @@ static inline void fab_own_store64(struct fab_ep *ep, fab_addr addr, uint64_t va
     if (fab_is_shm(ep))
         fab_local_store64(ep, addr, value);
     else
-        fab_own_far(ep, FAB_WRITE, addr, value);
+        ep->ops->own(ep, FAB_WRITE, addr, value);
 }
 
 /* Orders this task's earlier local stores before its later local loads (x86: mfence). */
@@ -376,7 +366,7 @@ static inline void fab_local_fence(struct fab_ep *ep)
     if (fab_is_shm(ep))
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
     else
-        fab_local_fence_far(ep);
+        ep->ops->local_fence(ep);
 }
 
 #endif

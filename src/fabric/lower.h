@@ -5,7 +5,7 @@
 
 #include "fabric/fabric.h"
 
-/* What an atomic verb leaves in a word that held `word`. */
+/* The new value of a word that held `word`, after an atomic verb. */
 u128 fab_verb_result(const struct fab_op *op, u128 word);
 
 /* Whether a fabric with these capabilities lacks that verb. */

@@ -185,7 +185,7 @@ static void take_result(struct fab_op *op, uint32_t skip, const struct verbs_op 
     }
 }
 
-/* What the caller's verbs found. The lengths are those that were sent, whatever the answer says. */
+/* Results of the caller's verbs. The lengths are those that were sent, whatever the answer says. */
 static void take_results(struct node_request *r, const uint8_t *answer)
 {
     struct fab_op *op = r->ops;

@@ -82,7 +82,7 @@ void fab_node_free(struct fab_node *n);
  * space), -ENOSPC (all client numbers are in use). `nonce` is the caller's random number, not 0. */
 int fab_node_connect(struct fab_node *n, const char *space, uint64_t nonce, uint64_t deadline);
 
-/* What the client is recognised by (session_params.proof). */
+/* The client's proof of identity (session_params.proof). */
 static inline uint64_t fab_node_proof(const struct fab_node *n)
 {
     return (uint64_t)n->client << 32 | n->life;

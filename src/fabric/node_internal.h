@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the memory node's endpoint share. */
+/* Shared by the files of the memory node's endpoint. */
 #ifndef PAWL_FABRIC_NODE_INTERNAL_H
 #define PAWL_FABRIC_NODE_INTERNAL_H
 

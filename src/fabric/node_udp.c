@@ -27,7 +27,7 @@ static void unlock(struct fab_node *n)
     pthread_mutex_unlock(&udp_of(n)->mutex);
 }
 
-/* What cannot be sent is lost, and is retransmitted. */
+/* A packet that cannot be sent is lost, and is retransmitted. */
 static void send_packet(struct fab_node *n, const void *packet, uint32_t len)
 {
     send(udp_of(n)->fd, packet, len, MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <linux/futex.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 

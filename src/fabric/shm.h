@@ -43,7 +43,7 @@ int fab_shm_ring_recv(struct fab_ep *ep, struct fab_msg *out, uint64_t deadline)
 
 /* ---- processes (shm_process.c) ---- */
 
-/* What this process can be recognised by after its death: id and start time. */
+/* The identity of this process, valid after its death: id and start time. */
 uint64_t fab_shm_proof(void);
 uint32_t fab_shm_proof_pid(uint64_t proof);
 

@@ -2,9 +2,6 @@
 /* The simulated fabric: endpoints, connections and what a crash does to them. */
 #include "fabric/sim_internal.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static const struct fab_ops sim_fab_ops = {
     .batch = sim_fab_batch,
     .post = sim_fab_post,
@@ -117,7 +114,7 @@ void sim_ep_free(struct fab_ep *fab)
 
 /* ---- crashes ---- */
 
-/* What the dead process stored is visible for good; its waits end silently; its connections are gone from the
+/* Stores of the dead process are visible for good; its waits end silently; its connections are gone from the
  * NICs' caches. What it has in flight goes on. */
 static void fabric_process_crashed(void *ctx, struct sim_process *process)
 {
@@ -161,6 +158,12 @@ struct sim_fabric *sim_fabric_new(struct sim *sim, uint32_t caps)
 void sim_fabric_break(struct sim_fabric *fabric, uint32_t mistakes)
 {
     fabric->mistakes = mistakes;
+}
+
+void sim_fabric_strike(struct sim_fabric *fabric, struct sim_strike *strikes, unsigned count)
+{
+    fabric->strikes = strikes;
+    fabric->strike_count = count;
 }
 
 void sim_fabric_free(struct sim_fabric *fabric)

@@ -5,7 +5,7 @@
  * of atomics on one address) - it takes effect on the node's memory - propagation - the task goes on. Verbs of one
  * endpoint to one node take effect in the order that the capabilities promise; everything else races.
  *
- * What it does that a kinder simulator would not
+ * Adversities beyond those of common simulators
  *   tearing    a READ or WRITE of more than 8 bytes may take effect in two parts, some time apart;
  *   windows    without FAB_CPU_ATOMIC64 or 128 an atomic reads first and writes rmw_window_ns later: what the CPU or a plain
  *              WRITE put there in between is lost;
@@ -32,7 +32,7 @@
 
 struct sim_fabric;
 
-/* What the fabric has unless asked otherwise; messages it always has, FAB_SHARED_CLOCK and FAB_KERNEL_LIFE never. */
+/* Default capabilities of the fabric; messages it always has, FAB_SHARED_CLOCK and FAB_KERNEL_LIFE never. */
 #define SIM_FABRIC_CAPS (FAB_MASKED | FAB_ATOMIC128 | FAB_ORDERED)
 
 /* Fabrics that break their promises, on purpose: the oracle must catch what designs do on them. */
@@ -43,10 +43,28 @@ enum sim_fabric_mistakes {
     SIM_FABRIC_MISTAKES = (1 << 3) - 1,
 };
 
+/* A fault at one request of a process, which a test chooses: to try every request in turn. */
+enum sim_strike_how {
+    SIM_STRIKE_LOST,   /* it never takes effect, and its outcome is unknown */
+    SIM_STRIKE_UNSURE, /* it takes effect, and its outcome is unknown */
+    SIM_STRIKE_STALL,  /* the process pauses before it, for longer than a lease */
+    SIM_STRIKE_KINDS
+};
+
+struct sim_strike {
+    uint32_t process; /* its id */
+    uint64_t request; /* the number of the request, from 1, over all lives of the process */
+    enum sim_strike_how how;
+    uint64_t seen; /* requests until now */
+};
+
 /* Null if there is no memory. One per simulation, made before the harness adds its own hooks. */
 struct sim_fabric *sim_fabric_new(struct sim *sim, uint32_t caps);
 void sim_fabric_break(struct sim_fabric *fabric, uint32_t mistakes);
 void sim_fabric_free(struct sim_fabric *fabric);
+
+/* The strikes are the caller's, and live as long as the fabric. */
+void sim_fabric_strike(struct sim_fabric *fabric, struct sim_strike *strikes, unsigned count);
 
 /* An endpoint of a living process, connected to every host that exists or comes. Null if there is no memory. */
 struct fab_ep *sim_ep_new(struct sim_fabric *fabric, struct sim_process *process);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the simulated fabric share. */
+/* Shared by the files of the simulated fabric. */
 #ifndef PAWL_FABRIC_SIM_INTERNAL_H
 #define PAWL_FABRIC_SIM_INTERNAL_H
 
@@ -128,7 +128,9 @@ struct verb_chunk {
 struct sim_fabric {
     struct sim *sim;
     uint32_t caps;
-    uint32_t mistakes; /* sim_fabric_break */
+    uint32_t mistakes;          /* sim_fabric_break */
+    struct sim_strike *strikes; /* sim_fabric_strike */
+    unsigned strike_count;
     struct sim_ep *eps[SIM_PROCESSES_MAX];
     struct sim_letter *letters, *free_letters; /* all of them; those not in flight */
     struct sim_verb *free_verbs;

@@ -272,7 +272,7 @@ static bool verb_atomic(struct sim_verb *verb)
     return false;
 }
 
-/* What the verb's effect needs, checked at the moment it takes place. */
+/* Conditions of the verb's effect, checked at the moment it takes place. */
 static int verb_admit(const struct sim_verb *verb)
 {
     const struct sim_host *host = verb->node->host;
@@ -552,12 +552,8 @@ static int ep_take_post_error(struct sim_ep *ep)
     return error;
 }
 
-int sim_fab_batch(struct fab_ep *fab, struct fab_op *ops, unsigned n)
+static int ep_batch(struct sim_ep *ep, struct fab_op *ops, unsigned n)
 {
-    struct sim_ep *ep = sim_ep_of(fab);
-    assert(n && n <= FAB_BATCH_MAX && sim_ep_alive(ep)); /* a process makes its own endpoints */
-    if (ep->store_count)
-        sim_ep_drain(ep); /* the doorbell is a store, too, and comes after them */
     for (unsigned from = 0, to; from < n; from = to) {
         if (unlikely(ep->resetting))
             ep_await_reset(ep);
@@ -570,6 +566,49 @@ int sim_fab_batch(struct fab_ep *fab, struct fab_op *ops, unsigned n)
             return rc;
     }
     return 0;
+}
+
+static void sleep_until(struct sim_ep *ep, uint64_t at_ns)
+{
+    sim_task_wake_at(sim_current(ep->fabric->sim), at_ns);
+    sim_task_block(sim_current(ep->fabric->sim));
+}
+
+/* The strike that is for the endpoint's next request; null: none. */
+static const struct sim_strike *strike_now(struct sim_ep *ep)
+{
+    struct sim_strike *found = NULL;
+    for (unsigned i = 0; i < ep->fabric->strike_count; i++) {
+        struct sim_strike *s = &ep->fabric->strikes[i];
+        if (s->process == ep->process->id && ++s->seen == s->request)
+            found = s;
+    }
+    return found;
+}
+
+/* The request that a test has chosen. */
+static int ep_struck(struct sim_ep *ep, struct fab_op *ops, unsigned n, enum sim_strike_how how)
+{
+    struct sim *sim = ep->fabric->sim;
+    sim_note(sim, "strike", ep->host->id, (uint64_t)how, ep->process->id);
+    if (how == SIM_STRIKE_STALL) {
+        sim_process_pause(ep->process, sim->now_ns + 3 * model_get(sim->model, MODEL_lease_ns));
+        sleep_until(ep, sim->now_ns);
+        return ep_batch(ep, ops, n);
+    }
+    int rc = how == SIM_STRIKE_UNSURE ? ep_batch(ep, ops, n) : 0;
+    sleep_until(ep, give_up_ns(sim));
+    return rc ? rc : -FAB_EUNKNOWN;
+}
+
+int sim_fab_batch(struct fab_ep *fab, struct fab_op *ops, unsigned n)
+{
+    struct sim_ep *ep = sim_ep_of(fab);
+    assert(n && n <= FAB_BATCH_MAX && sim_ep_alive(ep)); /* a process makes its own endpoints */
+    if (ep->store_count)
+        sim_ep_drain(ep); /* the doorbell is a store, too, and comes after them */
+    const struct sim_strike *strike = unlikely(ep->fabric->strike_count) ? strike_now(ep) : NULL;
+    return unlikely(strike != NULL) ? ep_struck(ep, ops, n, strike->how) : ep_batch(ep, ops, n);
 }
 
 void sim_fab_post(struct fab_ep *fab, const struct fab_op *op)

@@ -92,7 +92,7 @@ static bool parks(const struct sim_ep *ep)
     return fab_has(ep->fabric->caps, FAB_WAIT);
 }
 
-/* What the node sees of a word at which a task is parked. */
+/* A word at which a task is parked, as the node sees it. */
 static bool cond_holds_there(const struct sim_ep *ep, const struct fab_cond *cond)
 {
     const struct sim_node *node = sim_node_of(ep->fabric, FAB_NODE(cond->addr));

@@ -181,8 +181,8 @@ int args_parse(const struct args *a, int argc, char **argv, struct args_rest *re
             return 0;
         }
     }
-    if (!rest)
-        return kept > 1 ? args_complain(a, "unexpected argument '%s'", argv[1]) : ARGS_RUN;
+    if (kept - 1 > a->words_max)
+        return args_complain(a, "unexpected argument '%s'", argv[1 + a->words_max]);
     *rest = (struct args_rest){.words = argv + 1, .count = kept - 1, .split = split < 0 ? kept - 1 : split};
     return ARGS_RUN;
 }

@@ -34,6 +34,7 @@ struct args {
     const char *usage;   /* what follows the command in the usage line: "NAME [OPTION]... -- COMMAND..." */
     const char *about;   /* one paragraph */
     const char *after;   /* below the options: exit codes, examples; may be null */
+    int words_max;       /* words that are not options: more are wrong */
     const struct arg *table;
     size_t count;
 };
@@ -49,8 +50,7 @@ struct args_rest {
 #define ARGS_RUN (-1)
 #define ARGS_EXIT_USAGE 2 /* as of grep, diff and flock's own relatives: not 1, which is an answer */
 
-/* argv[0] is skipped; argv is rearranged. Returns ARGS_RUN or the exit status: 0 after --help, 2 after a complaint. `rest` null:
- * words that are not options are wrong. */
+/* argv[0] is skipped; argv is rearranged. Returns ARGS_RUN or the exit status: 0 after --help, 2 after a complaint. */
 int args_parse(const struct args *a, int argc, char **argv, struct args_rest *rest);
 
 /* For complaints of the caller's own, in the same form; returns the exit status 2. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every file needs and the standard library lacks. */
+/* Small helpers for every file that the standard library lacks. */
 #ifndef PAWL_LIB_BASE_H
 #define PAWL_LIB_BASE_H
 

@@ -1,28 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/explain.h"
 
+#include "lib/thread_memory.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
 #define SENTENCE_LEN 512 /* a path and what is wrong with it */
 
-static _Thread_local char sentence[SENTENCE_LEN];
+static _Thread_local char *sentence; /* null: none yet */
+static _Thread_local bool no_room;   /* for the sentence */
 
 int explain(int code, const char *format, ...)
 {
     va_list args;
+    if (!sentence)
+        sentence = thread_memory(SENTENCE_LEN);
+    no_room = !sentence;
     va_start(args, format);
-    vsnprintf(sentence, sizeof sentence, format, args);
+    if (sentence)
+        vsnprintf(sentence, SENTENCE_LEN, format, args);
     va_end(args);
     return code;
 }
 
 void explain_nothing(void)
 {
-    sentence[0] = 0;
+    no_room = false;
+    if (sentence)
+        sentence[0] = 0;
 }
 
 const char *explained(void)
 {
-    return sentence;
+    return sentence ? sentence : no_room ? "out of memory, and so without an explanation" : "";
 }

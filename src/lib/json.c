@@ -202,6 +202,15 @@ void json_double(struct json *j, const char *key, double value)
     end_element(j);
 }
 
+void json_bits(struct json *j, const char *key, uint32_t bits, bit_name_fn name)
+{
+    json_array(j, key);
+    for (unsigned bit = 0; name(bit); bit++)
+        if (bits >> bit & 1)
+            json_string(j, NULL, name(bit));
+    json_end(j);
+}
+
 void json_open(struct json *j, FILE *out)
 {
     json_init(j, out);

@@ -3,7 +3,7 @@
 #ifndef PAWL_LIB_JSON_H
 #define PAWL_LIB_JSON_H
 
-#include "lib/base.h"
+#include "lib/text.h"
 #include <stdio.h>
 
 #define JSON_DEPTH_MAX 16 /* the deepest output has five levels */
@@ -36,6 +36,9 @@ void json_null(struct json *j, const char *key);
 /* value / 10^decimals, digit by digit: 1234 with 3 decimals is 1.234. */
 void json_decimal(struct json *j, const char *key, uint64_t value, unsigned decimals);
 void json_double(struct json *j, const char *key, double value); /* null if not finite: JSON has no word for it */
+
+/* The names of the bits that are set, as an array. */
+void json_bits(struct json *j, const char *key, uint32_t bits, bit_name_fn name);
 
 /* Ends the top-level object or array if it is open, and the line, and flushes. 0, or a negative errno if any of the output was
  * lost. */

@@ -3,7 +3,7 @@
 #ifndef PAWL_LIB_RNG_H
 #define PAWL_LIB_RNG_H
 
-#include "lib/base.h"
+#include "lib/hash.h"
 
 /* xoshiro256** (Blackman and Vigna, 2018): four words of state, no multiplication on the critical path. */
 struct rng {
@@ -14,10 +14,7 @@ struct rng {
  * state of every generator is filled from here. */
 static inline uint64_t rng_splitmix(uint64_t *state)
 {
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
+    return mix64(*state += UINT64_C(0x9e3779b97f4a7c15));
 }
 
 static inline void rng_seed(struct rng *r, uint64_t seed)

@@ -12,18 +12,37 @@
 #define LOOK_MS 100
 #define OWN_PORT 10 /* lock servers listen at the coordinator's port and this and up: hosts find them there after a restart */
 
+#define ANSWER_NS NS_PER_S /* in which a member that lives answers */
+
+static bool is_of(const struct coord_packet *p, enum coord_type type, const char *space)
+{
+    return p && p->head.type == type && !strncmp(p->space, space, sizeof p->space);
+}
+
 /* Whether members of a space with this name send heartbeats to this address: then another coordinator had it, and they may hold
- * locks. Lock servers and switches are heard within a tenth of a second, hosts within a quarter of their lease. */
+ * locks. Lock servers and switches are heard within a tenth of a second, hosts within a quarter of their lease. A heartbeat may
+ * be late, and its sender gone: its sender is asked, and the answer counts. */
 static bool has_members(struct coordinating *c, const struct coord_params *p)
 {
     static _Thread_local struct udp_batch batch;
-    uint64_t end = world_now(&world_real) + min_u64(LOOK_NS + p->lease_ns / 3, NS_PER_S);
-    while (world_now(&world_real) < end && !*c->stop) {
-        unsigned n = udp_wait(&c->udp, &batch, 0, end);
+    uint64_t now = world_now(&world_real), end = now + min_u64(LOOK_NS + p->lease_ns / 3, NS_PER_S),
+             nonce = world_random(&world_real);
+    struct coord_packet which;
+    coord_make(&which, COORD_WHICH, p->space, NULL, nonce);
+    bool asked = false;
+    for (; now < end && !*c->stop; now = world_now(&world_real)) {
+        unsigned n = udp_wait(&c->udp, &batch, 0, min_u64(end, now + LOOK_NS));
         for (unsigned i = 0; i < n; i++) {
             const struct coord_packet *k = coord_check(batch.packet[i].data, batch.packet[i].len, 0);
-            if (k && k->head.type == COORD_BEAT && !strncmp(k->space, p->space, sizeof k->space))
+            if (is_of(k, COORD_THIS, p->space) && k->head.nonce == nonce)
                 return true;
+            if (!is_of(k, COORD_BEAT, p->space))
+                continue;
+            const struct udp_out question = {.to = batch.packet[i].from, .len = sizeof which, .data = &which};
+            udp_send(&c->udp, &question, 1);
+            if (!asked)
+                end = world_now(&world_real) + ANSWER_NS;
+            asked = true;
         }
     }
     return false;
@@ -63,11 +82,11 @@ int coordinating_open(struct coordinating *c, const struct coord_params *params,
     return rc;
 }
 
-/* A steward gives leases by today's configuration: it begins when longer ones are over. */
+/* A steward gives leases by today's configuration: it begins when hosts of a former one are gone. */
 static bool steward_runs(struct coordinating *c)
 {
     const struct coordinator *k = &c->service.coordinator;
-    if (c->steward && !c->steward_runs && host_now() >= k->stations_ns) {
+    if (c->steward && !c->steward_runs && !k->changed) {
         c->design->steward_init(c->steward, &k->config, c->service.first_life, c->fresh, host_now());
         c->steward_runs = true;
     }

@@ -16,6 +16,7 @@ struct member_params {
     bool is_switch;
     unsigned rack;     /* of a switch, from 1 on; 0: whichever is free */
     uint64_t deadline; /* until then a coordinator must have answered, CLOCK_MONOTONIC */
+    bool force;        /* of a lock server: take the place of one that is silent, whether or not hosts may use it still */
     bool patient;      /* wait beyond it for as long as the coordinator answers that it is not time yet */
     const volatile sig_atomic_t *stop;
 };
@@ -38,6 +39,9 @@ struct member {
 int member_open(struct member *m, const struct member_params *p);
 void member_close(struct member *m);
 
+/* Tells the coordinator that this member decides nothing any more: another may have its place at once. */
+void member_leave(struct member *m);
+
 /* Asks for the welcome again, which names those that have joined since. */
 void member_ask_again(struct member *m);
 
@@ -45,7 +49,7 @@ void member_ask_again(struct member *m);
 void member_beat(struct member *m, uint16_t machine, uint64_t found);
 void member_beat_if_due(struct member *m, uint64_t now);
 
-/* What a packet of the coordinator's means for its caller. The member's own fields are up to date then. */
+/* The meaning of a coordinator's packet for the caller. The member's own fields are up to date then. */
 enum member_news {
     MEMBER_NOTHING,    /* nothing that the caller must act on */
     MEMBER_JOINED,     /* it has joined anew: begin with empty state, then beat */

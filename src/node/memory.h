@@ -37,7 +37,7 @@ int memory_node_open(struct memory_node *m, const struct memory_node_params *p);
 void memory_node_run(struct memory_node *m, const volatile sig_atomic_t *stop);
 void memory_node_close(struct memory_node *m);
 
-/* What a memory node in a process can do: the caps of its spaces. */
+/* Capabilities of a memory node in a process: those of its spaces. */
 #define MEMORY_NODE_CAPS (FAB_ATOMIC128 | FAB_MASKED | FAB_ORDERED | FAB_WAIT)
 
 #endif

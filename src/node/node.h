@@ -34,7 +34,7 @@ int coordinating_serve(struct coordinating *c, unsigned servers, const struct st
 
 /* ---- lock servers and switches ---- */
 
-/* What a switch of NetLock is told when it starts; `pawl policy` changes it later. */
+/* Settings of a NetLock switch at its start; `pawl policy` changes it later. */
 struct switch_policy {
     bool alloc_given, alloc_random;
     bool levels_given;
@@ -80,7 +80,7 @@ int station_open(struct station *s, const struct station_params *p);
 /* The same for a member that has joined, and whose state is elsewhere: the caller sets `memory` and `kernel`. */
 int station_adopt(struct station *s, const struct member *m, const struct station_params *p);
 
-/* What a data server does with the bytes that it is sent. */
+/* How a data server handles the bytes that it is sent. */
 void station_apply(struct station *s, pawl_apply apply, void *ctx);
 
 /* Waits until all others are there whose addresses it needs. */

@@ -371,6 +371,8 @@ void station_run(struct station *s)
         if (echoes)
             udp_send(&s->member.udp, echo, echoes);
     }
+    if (!s->kernel.changing) /* a program in the kernel may go on */
+        member_leave(&s->member);
     free(batch);
     free(out);
 }

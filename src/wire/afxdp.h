@@ -26,7 +26,7 @@ const char *afxdp_device(const struct afxdp *a);
 
 int afxdp_fd(const struct afxdp *a); /* readable when packets are there */
 
-/* What there is, without waiting. One thread at a time. */
+/* Receives without waiting. One thread at a time. */
 unsigned afxdp_receive(struct afxdp *a, struct udp_batch *batch);
 
 /* How many of them were sent; the ordinary socket has to send the others. Any thread. */

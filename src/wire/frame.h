@@ -9,7 +9,7 @@
 #define FRAME_HEADS 42u /* bytes of Ethernet, IPv4 and UDP before the packet */
 #define FRAME_MAC 6
 
-/* What a frame brought. `data` lies in the frame. */
+/* The payload of a frame. `data` lies in the frame. */
 struct frame_packet {
     struct net_addr from;
     uint8_t mac[FRAME_MAC]; /* the sender's */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* What every lock packet begins with. Switch programs include this file, and are compiled for the kernel, too: nothing of the
+/* The head of every lock packet. Switch programs include this file, and are compiled for the kernel, too: nothing of the
  * operating system here. Little-endian, naturally aligned, no padding. What follows the head is the design's. */
 #ifndef PAWL_WIRE_PACKET_H
 #define PAWL_WIRE_PACKET_H
@@ -57,7 +57,7 @@ struct packet_head {
 };
 _Static_assert(sizeof(struct packet_head) == 48, "no padding");
 
-/* What follows the head of a packet with PACKET_MANY. */
+/* Body of a packet with PACKET_MANY. */
 struct packet_many {
     uint8_t count; /* requests: 1 to PACKET_MANY_MAX */
     uint8_t zero[7];

@@ -121,6 +121,8 @@ static void packet_handle(void *arg, uint64_t tag)
     if (port_alive(port) && (!port->cores || port->generation == packet->queued_by)) { /* a queue ends with its process */
         struct sim_process *process = port->process;
         uint64_t paused_until_ns = max_u64(process->paused_until_ns, process->host->paused_until_ns);
+        if (paused_until_ns <= sim->now_ns && sim_fault_stalls(process))
+            paused_until_ns = process->paused_until_ns;
         if (paused_until_ns > sim->now_ns) {
             sim_at_lane(sim, paused_until_ns, packet, packet_handle, wire, tag);
             return;

@@ -63,7 +63,7 @@ void sim_wire_send(struct sim_wire *wire, struct sim_addr from, struct sim_addr 
 /* From the switch's program: this packet, as it is now, leaves for packet->to. */
 void sim_switch_emit(struct sim_wire *wire, const struct sim_packet *packet);
 
-/* What the fault layer does, by hand. */
+/* Faults by hand. */
 void sim_switch_crash(struct sim_wire *wire);
 void sim_switch_restart(struct sim_wire *wire);
 

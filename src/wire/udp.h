@@ -123,7 +123,7 @@ struct udp_out {
     const void *data;
 };
 
-/* What there is, without waiting: 0 to UDP_BATCH packets. With a way past the stack the socket is looked at now and then only. */
+/* Receives without waiting: 0 to UDP_BATCH packets. With a way past the stack the socket is looked at now and then only. */
 unsigned udp_receive(struct udp *u, struct udp_batch *batch);
 
 /* Waits for packets: looks again and again for spin_ns, then sleeps until the deadline (CLOCK_MONOTONIC). How many came. */

@@ -2,7 +2,7 @@
 /* Files that outlast the process: what the coordinator keeps. Code that decides asks a disk, never the operating system, so the
  * same code runs on a real file system and on a simulated one, which loses and tears writes that were not synced (sim_disk.h).
  *
- * What a disk promises, and nothing more: after `sync` the file's bytes are there after a crash. Writes before that may each be
+ * The only promise of a disk: after `sync` the file's bytes are there after a crash. Writes before that may each be
  * there, be missing or be torn, in any order. `rename` is atomic and durable when it returns. */
 #ifndef PAWL_WORLD_DISK_H
 #define PAWL_WORLD_DISK_H

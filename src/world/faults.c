@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "world/faults.h"
+#include "lib/text.h"
 
 #include <string.h>
 
@@ -20,38 +21,15 @@ static const char *const names[FAULT_KINDS] = {
     [FAULT_OPERATOR] = "operator",
 };
 
-const char *fault_name(enum fault kind)
+const char *fault_name(unsigned kind)
 {
-    assert(kind < FAULT_KINDS);
-    return names[kind];
-}
-
-static bool parse_one(const char *word, size_t len, uint32_t *faults)
-{
-    for (unsigned kind = 0; kind < FAULT_KINDS; kind++)
-        if (strlen(names[kind]) == len && !memcmp(names[kind], word, len)) {
-            *faults |= FAULT_BIT(kind);
-            return true;
-        }
-    return false;
+    return kind < FAULT_KINDS ? names[kind] : NULL;
 }
 
 bool faults_parse(const char *list, uint32_t *faults)
 {
-    if (!strcmp(list, "all") || !strcmp(list, "rack")) {
-        *faults = FAULTS_ALL | (*list == 'r' ? FAULTS_COORDINATOR : 0);
-        return true;
-    }
-    uint32_t found = 0;
-    if (strcmp(list, "none"))
-        for (const char *word = list;;) {
-            size_t len = strcspn(word, ",");
-            if (!parse_one(word, len, &found))
-                return false;
-            if (!word[len])
-                break;
-            word += len + 1;
-        }
-    *faults = found;
+    if (strcmp(list, "all") && strcmp(list, "rack") && strcmp(list, "none"))
+        return bits_parse(list, fault_name, faults);
+    *faults = (*list == 'n' ? 0 : FAULTS_ALL) | (*list == 'r' ? FAULTS_COORDINATOR : 0);
     return true;
 }

@@ -28,8 +28,8 @@ enum fault {
 #define FAULTS_ALL ((1u << FAULT_DRAWN) - 1)
 #define FAULTS_COORDINATOR (((1u << FAULT_KINDS) - 1) & ~FAULTS_ALL)
 
-/* "loss", "duplicate", … as written on the command line. */
-const char *fault_name(enum fault kind);
+/* "loss", "duplicate", … as written on the command line; null beyond the last. */
+const char *fault_name(unsigned kind);
 
 /* "all" (without those of the coordinator), "rack" (with them), "none" or a comma-separated list; false if a name is unknown. */
 bool faults_parse(const char *list, uint32_t *faults);

@@ -92,41 +92,37 @@ static void push_pending(struct sim *sim, uint64_t at_ns, struct sim_pending p)
     sim_chooser_push(sim, &p);
 }
 
-void sim_at(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, uint64_t tag)
+/* Into the chooser's list with all that is said of it, or else into the heap. */
+static inline void schedule(struct sim *sim, uint64_t at_ns, struct sim_pending p, bool background)
 {
-    const struct sim_event event = {.fn = fn, .arg = arg, .tag = tag};
     if (unlikely(sim->config.chooser)) {
-        push_pending(sim, at_ns, (struct sim_pending){.fn = fn, .arg = arg, .tag = tag});
+        push_pending(sim, at_ns, p);
         return;
     }
-    sim->foreground++;
+    const struct sim_event event = {.fn = p.fn, .arg = p.arg, .tag = p.tag, .background = background};
+    sim->foreground += !background;
     sim_heap_push(&sim->heap, max_u64(at_ns, sim->now_ns), &event);
+}
+
+void sim_at(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, uint64_t tag)
+{
+    schedule(sim, at_ns, (struct sim_pending){.fn = fn, .arg = arg, .tag = tag}, false);
 }
 
 void sim_at_background(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, uint64_t tag)
 {
-    const struct sim_event event = {.fn = fn, .arg = arg, .tag = tag, .background = true};
-    if (unlikely(sim->config.chooser))
-        push_pending(sim, at_ns, (struct sim_pending){.fn = fn, .arg = arg, .tag = tag, .timer = true});
-    else
-        sim_heap_push(&sim->heap, max_u64(at_ns, sim->now_ns), &event);
+    schedule(sim, at_ns, (struct sim_pending){.fn = fn, .arg = arg, .tag = tag, .timer = true}, true);
 }
 
 void sim_at_lane(struct sim *sim, uint64_t at_ns, const void *lane, sim_event_fn fn, void *arg, uint64_t tag)
 {
-    if (unlikely(sim->config.chooser))
-        push_pending(sim, at_ns, (struct sim_pending){.fn = fn, .arg = arg, .tag = tag, .lane = (uint64_t)(uintptr_t)lane});
-    else
-        sim_at(sim, at_ns, fn, arg, tag);
+    schedule(sim, at_ns, (struct sim_pending){.fn = fn, .arg = arg, .tag = tag, .lane = (uint64_t)(uintptr_t)lane}, false);
 }
 
 void sim_at_lane_front(struct sim *sim, uint64_t at_ns, const void *lane, sim_event_fn fn, void *arg, uint64_t tag)
 {
     const struct sim_pending p = {.fn = fn, .arg = arg, .tag = tag, .lane = (uint64_t)(uintptr_t)lane, .front = true};
-    if (unlikely(sim->config.chooser))
-        push_pending(sim, at_ns, p);
-    else
-        sim_at(sim, at_ns, fn, arg, tag);
+    schedule(sim, at_ns, p, false);
 }
 
 void sim_at_drain(struct sim *sim, uint64_t at_ns, const uint64_t *drained, sim_event_fn fn, void *arg, uint64_t tag)
@@ -138,26 +134,17 @@ void sim_at_drain(struct sim *sim, uint64_t at_ns, const uint64_t *drained, sim_
                                   .last = drained,
                                   .stale_above = tag - 1,
                                   .thread = SIM_THREAD_APART};
-    if (unlikely(sim->config.chooser))
-        push_pending(sim, at_ns, p);
-    else
-        sim_at(sim, at_ns, fn, arg, tag);
+    schedule(sim, at_ns, p, false);
 }
 
 void sim_at_timer(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, uint64_t tag)
 {
-    if (unlikely(sim->config.chooser))
-        push_pending(sim, at_ns, (struct sim_pending){.fn = fn, .arg = arg, .tag = tag, .timer = true});
-    else
-        sim_at(sim, at_ns, fn, arg, tag);
+    schedule(sim, at_ns, (struct sim_pending){.fn = fn, .arg = arg, .tag = tag, .timer = true}, false);
 }
 
 void sim_at_once(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, uint64_t tag)
 {
-    if (unlikely(sim->config.chooser))
-        push_pending(sim, at_ns, (struct sim_pending){.fn = fn, .arg = arg, .tag = tag, .at_once = true});
-    else
-        sim_at(sim, at_ns, fn, arg, tag);
+    schedule(sim, at_ns, (struct sim_pending){.fn = fn, .arg = arg, .tag = tag, .at_once = true}, false);
 }
 
 void sim_note_print(struct sim *sim, const char *what, uint32_t host, uint64_t a, uint64_t b)
@@ -288,6 +275,8 @@ static void task_fire(void *arg, uint64_t turn)
         paused_until_ns = sim->now_ns + sim->config.chooser->pause_ns;
         sim_process_pause(process, paused_until_ns);
     }
+    if (paused_until_ns <= sim->now_ns && sim_fault_stalls(process))
+        paused_until_ns = process->paused_until_ns;
     if (unlikely(paused_until_ns > sim->now_ns)) {
         task->deferred = true;
         sim_at_timer(sim, paused_until_ns, task_fire, task, turn);

@@ -139,6 +139,8 @@ struct sim_faults {
     uint32_t ppm[FAULT_KINDS];      /* per opportunity, for those that are drawn */
     uint64_t every_ns[FAULT_KINDS]; /* mean interval, for those that come by themselves */
     uint64_t burst_ns[FAULT_KINDS]; /* they strike in every second interval of so long; 0: always */
+    uint32_t stall_ppm;             /* steps at which a process pauses, beside the pauses that come by time */
+    struct rng stalls;              /* draws them */
     bool drift_extreme;             /* clocks run as fast or as slowly as they may, not something between */
     uint64_t counts[FAULT_KINDS];
     struct rng random;
@@ -305,6 +307,13 @@ static inline uint64_t sim_now(const struct sim *sim)
 
 /* At an opportunity for a fault of that kind: does it happen? Counts it. */
 bool sim_fault_draw(struct sim *sim, enum fault kind);
+
+/* A process is about to take a step: does it pause here? It does in some runs of a swarm. */
+bool sim_fault_stall(struct sim_process *process);
+static inline bool sim_fault_stalls(struct sim_process *process)
+{
+    return unlikely(process->sim->faults.stall_ppm) && sim_fault_stall(process);
+}
 
 /* One of so many fates of what has just been struck; 0 with a chooser that is not asked. */
 unsigned sim_fault_fate(struct sim *sim, unsigned fates);

@@ -26,7 +26,7 @@
 struct sim;
 struct sim_task;
 
-/* What is asked for, and how many answers there are: two or more. Answer 0 is the one without preemption and fault. */
+/* The kind of choice, and the number of answers: two or more. Answer 0 is the one without preemption and fault. */
 enum sim_question { SIM_ASK_NEXT, SIM_ASK_FAULT, SIM_ASK_FATE };
 
 #define SIM_THREAD_APART (UINT32_C(1) << 31) /* of the thread, and behind all its other events: a store buffer */

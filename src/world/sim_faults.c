@@ -5,10 +5,9 @@
  * enabled kinds are active and how often they strike. */
 #include "world/sim.h"
 
-#include <errno.h>
-
 #define SEED_FAULTS UINT64_C(0x4641554c5453)
 #define SEED_SWARM UINT64_C(0x535741524d)
+#define SEED_STALLS UINT64_C(0x5354414c4c53)
 #define PPM UINT64_C(1000000)
 
 /* Any two hosts' clocks then differ by at most 1e-4, which is what leases between hosts assume. */
@@ -26,6 +25,12 @@ static const struct {
     [FAULT_UNKNOWN] = {50, 8},      /* to 1.3 % */
     [FAULT_CRASH_CLIENT] = {10, 7}, /* to 0.13 % of a process's steps */
 };
+
+/* Of a swarm: the steps at which a process pauses, to 0.06 %. Pauses that come by time meet waiters and holders, which are where
+ * time passes; these meet the short steps between two verbs as often. */
+#define STALL_PPM 20
+#define STALL_DOUBLINGS 5
+#define STALL_ONE_IN 3 /* runs that have pauses at all */
 
 /* How many of each kind the safety phase holds on average, at most. */
 #define SCHEDULED_MAX 16
@@ -64,6 +69,9 @@ static void shape_swarm(struct sim_faults *faults, const struct sim_config *conf
         faults->every_ns[kind] = max_u64((faults->every_ns[kind] << shift) / 4, 1);
         faults->burst_ns[kind] = rng_chance(&r, 1, 3) ? max_u64(burst_ns, 1) : 0;
     }
+    rng_seed(&faults->stalls, config->seed ^ SEED_STALLS);
+    if (faults->active & FAULT_BIT(FAULT_PAUSE) && rng_chance(&faults->stalls, 1, STALL_ONE_IN))
+        faults->stall_ppm = STALL_PPM << rng_below(&faults->stalls, STALL_DOUBLINGS + 1);
 }
 
 void sim_faults_init(struct sim *sim)
@@ -159,6 +167,18 @@ static bool strike_partition(struct sim *sim)
 }
 
 /* ---- pauses ---- */
+
+bool sim_fault_stall(struct sim_process *process)
+{
+    struct sim *sim = process->sim;
+    struct sim_faults *faults = &sim->faults;
+    if (faults->healed || !process->crashable || rng_below(&faults->stalls, PPM) >= faults->stall_ppm)
+        return false;
+    uint64_t lease_ns = model_get(sim->model, MODEL_lease_ns);
+    sim_process_pause(process, sim->now_ns + rng_between(&faults->stalls, lease_ns / 8, 3 * lease_ns));
+    faults->counts[FAULT_PAUSE]++;
+    return true;
+}
 
 static bool strike_pause(struct sim *sim)
 {

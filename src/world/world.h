@@ -54,4 +54,8 @@ uint64_t world_random(struct world *w);
 #define WORLD_BIRTH_EPOCH_S UINT64_C(1577836800)
 uint64_t world_birth(struct world *w);
 
+/* The name of this process for people who look at holders: its command, up to 15 characters; "" if it is not known. */
+#define WORLD_NAME_LEN 16
+void world_process_name(char out[WORLD_NAME_LEN]);
+
 #endif

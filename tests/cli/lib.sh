@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# What the tests of the command share: a space of their own, removed at the end, and how to say what is expected. A busy machine may
+# Shared by the tests of the command: a space of their own, removed at the end, and how to say what is expected. A busy machine may
 # stop any process for seconds: leases of racks are longer than that, and a holder keeps its lock until it is told to end.
 set -u
 LC_ALL=C

@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# What the scripts in a lab share, beside those of the command: whether there can be one, and how it is taken down. They set $lab.
+# Shared by the scripts in a lab, beside those of the command: whether there can be one, and how it is taken down. They set $lab.
 . "$(dirname "$0")/../cli/lib.sh"
 where=10.77.1.254 # the first rack's switch
 space=test$$      # its name: hosts of another lab have the same addresses, and are not the same

@@ -223,6 +223,27 @@ static void on_small_disk(void *arg)
 
 /* ---- fork and exec ---- */
 
+/* An explanation is of the latest call, and names what was wrong there. */
+static void explanations(void)
+{
+    pawl *p = space_open(NULL);
+    pawl_grant g[2];
+    const pawl_want twice[] = {{.key = pawl_name("a"), .mode = PAWL_SHARED}, {.key = pawl_name("a"), .mode = PAWL_SHARED}};
+    const pawl_request r = {.op = PAWL_OP_UNLOCK};
+    uint64_t id;
+    CHECK_RC(pawl_lock(p, pawl_name(""), PAWL_SHARED, g), -EINVAL);
+    CHECK(strstr(pawl_explain(), "1 to 255 bytes"));
+    CHECK_RC(pawl_cancel(p, 77), -ENOENT);
+    CHECK(strstr(pawl_explain(), "no operation 77"));
+    CHECK_RC(pawl_lock_all(p, twice, 2, UINT64_MAX, g), -EINVAL);
+    CHECK(strstr(pawl_explain(), "twice"));
+    CHECK_OK(pawl_lock(p, pawl_name("a"), PAWL_SHARED, &g[0]));
+    CHECK_OK(pawl_unlock(p, &g[0]));
+    CHECK_OK(pawl_submit(p, &r, &id));
+    CHECK_EQ(*pawl_explain(), 0);
+    CHECK_OK(pawl_close(p));
+}
+
 struct family {
     pawl *p;
     pawl_grant grant;
@@ -330,6 +351,7 @@ int main(void)
     strange_files();
     other_users();
     child_join(child_start(on_small_disk, NULL));
+    explanations();
     fork_while_holding();
     exec_while_holding();
     removed();

@@ -128,6 +128,54 @@ static void forgotten(void)
     CHECK_OK(pawl_close(p));
 }
 
+/* A query never calls a held lock free, though other processes condemn its cell again and again to make room. */
+static struct churning {
+    uint32_t stop;
+    uint64_t rounds[2]; /* by process */
+} * churning;
+
+static void churn(void *rounds)
+{
+    const pawl_options o = {.capacity = 48, .sessions = 8, .keys = PAWL_KEYS_SPARSE};
+    pawl *p = space_open(&o);
+    pawl_grant g;
+    for (uint64_t i = 0; !__atomic_load_n(&churning->stop, __ATOMIC_ACQUIRE); i++) {
+        CHECK_OK(pawl_lock(p, pawl_id(i % 1000), PAWL_EXCLUSIVE, &g));
+        CHECK_OK(pawl_unlock(p, &g));
+        __atomic_store_n((uint64_t *)rounds, i, __ATOMIC_RELAXED);
+    }
+    CHECK_OK(pawl_close(p));
+}
+
+static void queried(void)
+{
+    enum { ROUNDS = 100000 };
+    const pawl_options o = {.capacity = 48, .sessions = 8, .keys = PAWL_KEYS_SPARSE};
+    pawl_grant held, read;
+    pawl_state s;
+    space_reset();
+    pawl *p = space_open(&o);
+    churning = shared_memory(sizeof *churning);
+    CHECK_OK(pawl_lock(p, pawl_id(UINT64_MAX), PAWL_EXCLUSIVE, &held));
+    CHECK_OK(pawl_lock(p, pawl_id(UINT64_MAX - 1), PAWL_SHARED, &read));
+    pid_t pids[2] = {child_start(churn, &churning->rounds[0]), child_start(churn, &churning->rounds[1])};
+    while (__atomic_load_n(&churning->rounds[0], __ATOMIC_RELAXED) + __atomic_load_n(&churning->rounds[1], __ATOMIC_RELAXED) <
+           ROUNDS) {
+        CHECK_OK(pawl_query(p, pawl_id(UINT64_MAX), &s));
+        CHECK_EQ(s.mode, PAWL_EXCLUSIVE);
+        CHECK_EQ(s.token, held.token);
+        CHECK_OK(pawl_query(p, pawl_id(UINT64_MAX - 1), &s));
+        CHECK_EQ(s.mode, PAWL_SHARED);
+    }
+    __atomic_store_n(&churning->stop, 1, __ATOMIC_RELEASE);
+    for (unsigned i = 0; i < countof(pids); i++)
+        child_join(pids[i]);
+    CHECK_OK(pawl_unlock(p, &held));
+    CHECK_OK(pawl_unlock(p, &read));
+    munmap(churning, sizeof *churning);
+    CHECK_OK(pawl_close(p));
+}
+
 static void all_held(void)
 {
     const pawl_options o = {.capacity = 48, .sessions = 4, .holds = 128};
@@ -158,6 +206,7 @@ int main(void)
     space_reset();
     all_different();
     forgotten();
+    queried();
     all_held();
     return 0;
 }

@@ -56,6 +56,9 @@ static const struct {
     {"srvlock", 1785, FAULTS_ALL, "asked for through the socket of a process that then ended, and answered there for ever"},
     {"fisslock", 1616, FAULTS_ALL,
      "an agent found by a copy that was no news looked at nothing any more, and the reader in its queue waited"},
+    {"fisslock-stay", 119, FAULTS_ALL | FAULTS_COORDINATOR,
+     "a shared holder's host was lost and joined under another number: the agent asked the old number for ever"},
+    {"fisslock-stay", 179, FAULTS_ALL | FAULTS_COORDINATOR, "the same"},
     {"netlock", 542, FAULTS_ALL, "a hold was to be converted beside one whose host had just died: told of a deadlock, and judged"},
     {"netlock-switches", 8, FAULTS_ALL, "a deadlock through a request that waited under a name that its host had abandoned"},
     {"netlock-switches", 1448, FAULTS_ALL, "the same"},
@@ -70,6 +73,8 @@ static const struct {
     const char *why;
 } kept_of_swarm[] = {
     {"netlock-switches", 533, 2000000, "NOTIFY and LAST without end: the switch asked again faster than the server could answer"},
+    {"netlock-switches", 290, 2000000,
+     "a deadlock through a request whose forerunner was pushed to a switch that took no more pushes"},
     {"fisslock", 968330417898, 2000000, "no probe for deadlocks came back: a new one made it void before it had gone round"},
     {"fisslock-racks", 818180361499, 2000000, "a switch without room for the table of locks gave a lease all the same"},
 };

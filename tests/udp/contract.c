@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The contract of pawl.h, over packets: modes, tokens, time-outs, conversion, several locks, asynchronous operations, threads that
  * share a handle, processes of one host and of several, one that is killed and one that is stopped. */
-#include "tests/udp/rack.h"
+#include "tests/udp/team.h"
 
 #include <poll.h>
 
@@ -140,35 +140,6 @@ static void asynchronous(pawl *p, pawl *q)
 #define THREADS 6
 #define ROUNDS 300
 #define TRIES 500
-
-static struct {
-    pawl *p;
-    uint64_t inside, sum;
-} team;
-
-static void *member(void *arg)
-{
-    for (int i = 0; i < ROUNDS; i++) {
-        pawl_grant g;
-        CHECK_OK(pawl_lock(team.p, pawl_id(50), PAWL_EXCLUSIVE, &g));
-        CHECK_EQ(__atomic_fetch_add(&team.inside, 1, __ATOMIC_RELAXED), 0);
-        team.sum++;
-        CHECK_EQ(__atomic_fetch_sub(&team.inside, 1, __ATOMIC_RELAXED), 1);
-        CHECK_OK(pawl_unlock(team.p, &g));
-    }
-    return NULL;
-}
-
-static void threads(pawl *p)
-{
-    pthread_t t[THREADS];
-    team.p = p;
-    for (int i = 0; i < THREADS; i++)
-        CHECK_EQ(pthread_create(&t[i], NULL, member, NULL), 0);
-    for (int i = 0; i < THREADS; i++)
-        CHECK_EQ(pthread_join(t[i], NULL), 0);
-    CHECK_EQ(team.sum, THREADS * ROUNDS);
-}
 
 /* A lock that no other client wants is free, whatever the host's other threads and the library's own do at that moment. */
 static void *try_own(void *arg)
@@ -373,7 +344,7 @@ static void all(void *arg)
     several(a, c);
     asynchronous(a, b);
     asynchronous(a, c);
-    threads(a);
+    team_takes_turns(a, THREADS, ROUNDS);
     tries(a);
     forked(a);
     killed(a, 0);

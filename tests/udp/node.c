@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What pawl.h promises on a memory node: modes, tokens, time-outs, conversion, several locks, ranges, threads that share a handle,
- * processes over a network that loses, doubles and delays packets, one that is killed, one that is stopped, and a node that loses
- * its memory. PAWL_TEST_DESIGN: word (the default), shiftlock, shiftlock64, alock or citron. */
+/* The promises of pawl.h on a memory node: modes, tokens, time-outs, conversion, several locks, ranges, threads that share a
+ * handle, processes over a network that loses, doubles and delays packets, one that is killed, one that is stopped, and a node that
+ * loses its memory. PAWL_TEST_DESIGN: word (the default), shiftlock, shiftlock64, alock or citron. */
 #include "node/memory.h"
-#include "tests/udp/rack.h"
+#include "tests/udp/team.h"
 
 #define LOCKS 64
 #define LEASE_NS (6 * NS_PER_S) /* a busy machine may stop any process for seconds, and none shall be lost by that */
@@ -132,36 +132,6 @@ static void ranges(pawl *p, pawl *q)
     CHECK_OK(pawl_unlock(q, &h));
     CHECK_RC(pawl_lock_range(q, pawl_id(3), 4096, 8192, PAWL_EXCLUSIVE, PAWL_TRY, &h), -PAWL_EHELD);
     CHECK_OK(pawl_unlock(p, &g));
-}
-
-static struct {
-    pawl *p;
-    uint64_t inside, sum;
-} team;
-
-static void *member(void *arg)
-{
-    (void)arg;
-    for (int i = 0; i < TURNS; i++) {
-        pawl_grant g;
-        CHECK_OK(pawl_lock(team.p, pawl_id(50), PAWL_EXCLUSIVE, &g));
-        CHECK_EQ(__atomic_fetch_add(&team.inside, 1, __ATOMIC_RELAXED), 0);
-        team.sum++;
-        CHECK_EQ(__atomic_fetch_sub(&team.inside, 1, __ATOMIC_RELAXED), 1);
-        CHECK_OK(pawl_unlock(team.p, &g));
-    }
-    return NULL;
-}
-
-static void threads(pawl *p)
-{
-    pthread_t t[CHILDREN];
-    team.p = p;
-    for (int i = 0; i < CHILDREN; i++)
-        CHECK_EQ(pthread_create(&t[i], NULL, member, NULL), 0);
-    for (int i = 0; i < CHILDREN; i++)
-        CHECK_EQ(pthread_join(t[i], NULL), 0);
-    CHECK_EQ(team.sum, CHILDREN * TURNS);
 }
 
 static void forked(pawl *p)
@@ -309,7 +279,7 @@ static void keys(const struct node_test *t)
     CHECK_OK(pawl_timedlock(q, pawl_name("other"), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &h));
     CHECK_OK(pawl_unlock(q, &h));
     CHECK_OK(pawl_unlock(p, &g));
-    /* What is wrong is named. */
+    /* Errors name the wrong option. */
     snprintf(where, sizeof where, "pawl://127.0.0.1:%u/elsewhere", board->port);
     CHECK_RC(pawl_open(where, NULL, &none), -ENOENT);
     snprintf(where, sizeof where, "pawl://127.0.0.1:%u/%s", board->port, rack_space);
@@ -339,7 +309,7 @@ int main(void)
     several(p, q);
     if (has(DESIGN_RANGES))
         ranges(p, q);
-    threads(p);
+    team_takes_turns(p, CHILDREN, TURNS);
     forked(p);
     crowd();
     bad_network();

@@ -23,6 +23,8 @@ static const struct arg table[] = {
     {"an-option-with-a-long-name", 0, ARG_STRING, "VALUE", "explained below", &design, NULL},
 };
 
+#define WORDS_MAX 15
+
 static const struct args command = {
     .command = "pawl bench",
     .usage = "[OPTION]...",
@@ -30,11 +32,10 @@ static const struct args command = {
     .after = "Exit status: 0.",
     .table = table,
     .count = countof(table),
+    .words_max = WORDS_MAX,
 };
 
 static struct args_rest rest;
-
-#define WORDS_MAX 15
 
 /* Parses words separated by spaces; the output on `fd` is left in `printed`. */
 static char printed[4096];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinator without a network: which host gets which number, when it is reused, what a duplicate is answered, what a
  * coordinator knows after a restart, when another switch gets a switch's place, and in which order rules are told. */
-#include "cluster/coordinator.h"
 #include "tests/check.h"
+#include "tests/unit/coordinator_kit.h"
 
 #include <errno.h>
 
@@ -14,24 +14,17 @@ static struct coordinator c;
 static _Alignas(8) uint8_t answer[PACKET_MAX];
 static uint64_t now;
 
-/* What heartbeats say: of hosts, to which switches they send; of switches, which rules they use. */
+/* Contents of heartbeats: of hosts, to which switches they send; of switches, which rules they use. */
 static struct net_addr here[2];
 static uint32_t version, leased;
 
 static void start_with(const char *design, uint16_t servers, bool fresh, uint32_t life)
 {
     const char *why;
-    const struct coord_params p = {.design = design_find(design),
-                                   .space = "test",
-                                   .locks = 10,
-                                   .lease_ns = LEASE_NS,
-                                   .retry_ns = NS_PER_MS,
-                                   .machines = MACHINES,
-                                   .sessions = 2,
-                                   .requests = 2,
-                                   .servers = servers,
-                                   .life = life,
-                                   .fresh = fresh};
+    struct coord_params p = coordinator_rack(design, MACHINES);
+    p.servers = servers;
+    p.life = life;
+    p.fresh = fresh;
     CHECK_EQ(coordinator_init(&c, &p, members, now, &why), 0);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a coordinator is given: racks that cannot be, packets that are none, keys, and lists of hosts. */
-#include "cluster/coordinator.h"
+/* Input of a coordinator: racks that cannot be, packets that are none, keys, and lists of hosts. */
 #include "tests/check.h"
+#include "tests/unit/coordinator_kit.h"
 
 #include <errno.h>
 
@@ -14,17 +14,7 @@ static uint64_t now = NS_PER_S;
 
 static struct coord_params params(const char *design)
 {
-    return (struct coord_params){.design = design_find(design),
-                                 .space = "test",
-                                 .locks = 10,
-                                 .lease_ns = NS_PER_S,
-                                 .retry_ns = NS_PER_MS,
-                                 .machines = MACHINES,
-                                 .sessions = 2,
-                                 .requests = 2,
-                                 .servers = 1,
-                                 .life = 50,
-                                 .fresh = true};
+    return coordinator_rack(design, MACHINES);
 }
 
 /* Null: the rack can be. */
@@ -72,7 +62,10 @@ static void racks(void)
     REFUSED("srvlock", "must not be 0", p.sessions = 0);
     REFUSED("srvlock", "must not be 0", p.requests = 0);
     REFUSED("srvlock", "must not be 0", p.locks = 0);
-    TAKEN("srvlock", p.machines = MACHINE_MAX - RACK_SERVERS_MAX);
+    TAKEN("srvlock", p.machines = STATE_HOSTS_MAX);
+    REFUSED("srvlock", "4096 hosts", p.machines = STATE_HOSTS_MAX + 1);
+    TAKEN("srvlock", p.member_ns = p.lease_ns);
+    REFUSED("srvlock", "membership", p.member_ns = p.lease_ns - 1);
     REFUSED("srvlock", "must not be 0", p.machines = MACHINE_MAX - RACK_SERVERS_MAX + 1);
     TAKEN("srvlock", p.sessions = 1024, p.requests = 1024);
     REFUSED("srvlock", "million", p.sessions = 1024, p.requests = 1025);

@@ -27,7 +27,7 @@ struct kit {
     struct outbox out;
     unsigned queued, kept, delivered;
     struct kit_packet *queue, *keep; /* on their way; kept back by the test */
-    /* What happens to a packet: 0 it goes on, 1 it is kept, 2 it is lost. */
+    /* The fate of a packet: 0 it goes on, 1 it is kept, 2 it is lost. */
     int (*fate)(const struct fission_packet *p, bool passed);
 };
 

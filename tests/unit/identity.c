@@ -3,6 +3,7 @@
  * of other versions and features are counted and change nothing. Addresses of 64 lock servers come in several welcomes. */
 #include "cluster/join.h"
 #include "tests/check.h"
+#include "tests/unit/coordinator_kit.h"
 
 #define MACHINES 3
 #define SERVERS RACK_SERVERS_MAX
@@ -18,18 +19,11 @@ static const struct rack_identity own = {.id = {0x1122334455667788, 0x99aabbccdd
 static void start(uint32_t features, bool fresh)
 {
     const char *why;
-    struct coord_params p = {.design = design_find("srvlock"),
-                             .space = "test",
-                             .identity = own,
-                             .locks = 10,
-                             .lease_ns = LEASE_NS,
-                             .retry_ns = NS_PER_MS,
-                             .machines = MACHINES,
-                             .sessions = 2,
-                             .requests = 2,
-                             .servers = SERVERS,
-                             .life = 100,
-                             .fresh = fresh};
+    struct coord_params p = coordinator_rack("srvlock", MACHINES);
+    p.identity = own;
+    p.servers = SERVERS;
+    p.life = 100;
+    p.fresh = fresh;
     p.identity.features = features;
     CHECK_EQ(coordinator_init(&c, &p, members, now, &why), 0);
 }
@@ -102,7 +96,7 @@ static void others(void)
     CHECK(members[2].live);
 }
 
-/* What members think of a coordinator. */
+/* How members judge a coordinator. */
 static void coordinators(void)
 {
     struct rack_identity known = own;

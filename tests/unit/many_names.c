@@ -3,6 +3,7 @@
 #include "cluster/service.h"
 #include "lib/explain.h"
 #include "tests/check.h"
+#include "tests/unit/coordinator_kit.h"
 #include "world/world.h"
 
 #include <inttypes.h>
@@ -21,17 +22,13 @@ static struct service service;
 
 static void start(enum store_how how)
 {
-    const struct coord_params p = {.design = design_find("srvlock"),
-                                   .space = "test",
-                                   .locks = NAMES,
-                                   .lease_ns = NS_PER_S,
-                                   .retry_ns = NS_PER_MS,
-                                   .machines = 64,
-                                   .sessions = 64,
-                                   .requests = 256,
-                                   .servers = 1,
-                                   .fresh = how == STORE_FRESH,
-                                   .keys = PAWL_KEYS_NAMED};
+    struct coord_params p = coordinator_rack("srvlock", 64);
+    p.locks = NAMES;
+    p.sessions = 64;
+    p.requests = 256;
+    p.life = 0; /* the state has it */
+    p.fresh = how == STORE_FRESH;
+    p.keys = PAWL_KEYS_NAMED;
     const struct state_params where = {.disk = &disk_real, .path = path, .how = how, .id = {1, 2}, .life = 1};
     if (service_open(&service, &p, &where, NS_PER_S))
         CHECK_FAIL("%s", explained());

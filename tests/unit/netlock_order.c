@@ -237,20 +237,26 @@ struct sums {
     uint64_t grants, low, calls, overtaken, inverted, gone;
 };
 
+/* Moves the lock to the switch, with queues of that size. */
+static void move_in_anew(struct bench *b, uint32_t size, uint32_t wait_size)
+{
+    for (unsigned i = 0; switch_move_out(b->sw, 0, b->now, &b->out) != -ENOENT; i++) { /* if the trial had moved it */
+        CHECK(i < 100);
+        send(b);
+        settle(b, FLIGHT);
+    }
+    CHECK_EQ(switch_move_in(b->sw, 0, size, wait_size, b->now, &b->out), 0);
+    send(b);
+    settle(b, FLIGHT);
+}
+
 /* The lock stays in the switch, with room for all whose priority has a queue there. */
 static struct bench *set_up_low(uint64_t seed, uint32_t levels)
 {
     struct bench *b = set_up(seed, NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT);
     ((struct nl_switch *)b->sw)->churn_ns = UINT64_MAX;
     ((struct nl_switch *)b->sw)->policy.levels = levels;
-    for (unsigned i = 0; switch_move_out(b->sw, 0, b->now, &b->out) != -ENOENT; i++) { /* if the trial had moved it */
-        CHECK(i < 100);
-        send(b);
-        settle(b, FLIGHT);
-    }
-    CHECK_EQ(switch_move_in(b->sw, 0, ALL, ALL, b->now, &b->out), 0);
-    send(b);
-    settle(b, FLIGHT);
+    move_in_anew(b, ALL, ALL);
     return b;
 }
 
@@ -432,6 +438,75 @@ static struct flying notify_of(const struct bench *b)
     CHECK_FAIL("there is no NOTIFY");
 }
 
+/* Loses the packet that flies with a request of this host and type, if there is one. */
+static bool lose(struct bench *b, enum netlock_type type, uint16_t machine)
+{
+    for (unsigned i = 0; i < b->flying; i++) {
+        const struct netlock_packet *p = (const struct netlock_packet *)(const void *)b->flight[i].data;
+        if (p->head.type == type && p->client.machine == machine) {
+            memmove(b->flight + i, b->flight + i + 1, (--b->flying - i) * sizeof b->flight[0]);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void release(struct bench *b, unsigned host)
+{
+    CHECK_EQ(netlock_release(b->host[host], 0, b->now, &b->out), 0);
+    send(b);
+}
+
+/* Two requests of q2 are pushed, and the second PUSH is lost. Its client gives up, and the lock is to move out while the first one
+ * holds it. The next request of the same number must be known at the server at once, and not when the holder has released: only
+ * then does a probe for deadlocks find it. */
+static void test_push_while_draining(void)
+{
+    const unsigned third = 2 * REQUESTS, fourth = 3 * REQUESTS;
+    struct bench *b = set_up(1, UINT64_C(64) << NETLOCK_SLOTS_SHIFT);
+    struct server *s = b->server;
+    bool lost = false;
+    ((struct nl_switch *)b->sw)->churn_ns = UINT64_MAX;
+    s->config.retry_ns = QUICK_NS;
+    move_in_anew(b, 2, 0);
+    for (unsigned i = 0; i <= fourth; i += REQUESTS) { /* two fill the queue, two go to q2 */
+        ask_for(b, i, 0);
+        send(b);
+        settle(b, FLIGHT);
+    }
+    const struct entry *e = server_entry(s, 4 * REQUESTS); /* of host 4 */
+    CHECK(b->request[0].state == HELD && b->request[fourth].state == SEEN && e->state == ENTRY_WAITING && !e->pushed);
+    release(b, 1);
+    settle(b, FLIGHT);
+    release(b, 2);
+    for (unsigned i = 0; i < 20; i++, settle(b, 1))
+        lost |= lose(b, NETLOCK_PUSH, 4);
+    CHECK(lost && b->request[third].state == HELD && e->state == ENTRY_WAITING && e->pushed);
+    CHECK_EQ(switch_move_out(b->sw, 0, b->now, &b->out), 0);
+    CHECK_EQ(netlock_give_up(b->host[4], 0, -ETIMEDOUT, b->now, &b->out), 0);
+    send(b);
+    settle(b, FLIGHT);
+    CHECK(e->state == ENTRY_WAITING && !e->mode); /* given up on its way */
+    CHECK_EQ(switch_control(b->sw, 0)->state, CONTROL_DRAINING);
+    uint64_t nonce = e->nonce;
+    b->now += 4 * QUICK_NS; /* the server retransmits the PUSH, and learns that it never comes */
+    netlock_server_tick(s, b->now, &b->out);
+    send(b);
+    settle(b, FLIGHT);
+    CHECK_EQ(e->state, ENTRY_DONE);
+    ask_for(b, fourth, 0);
+    send(b);
+    settle(b, FLIGHT);
+    CHECK(e->nonce != nonce && e->state == ENTRY_WAITING && e->mode && !e->pushed);
+    release(b, 3);
+    settle(b, FLIGHT);
+    netlock_switch_tick(b->sw, b->now, &b->out); /* sees that the queue has drained */
+    send(b);
+    settle(b, FLIGHT);
+    CHECK(b->request[fourth].state == HELD && server_lock(s, 0)->place == LOCK_OWNED);
+    tear_down(b);
+}
+
 /* NOTIFY is doubled, and comes again when the server has answered a later one. A LAST that is lost is said again. */
 static void test_doubled(bool lost)
 {
@@ -516,6 +591,7 @@ int main(void)
     test_slow_server(NETLOCK_MISTAKE_RECALL);
     test_doubled(false);
     test_doubled(true);
+    test_push_while_draining();
     test_allocation();
     test_a_million();
     return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What fabric.h promises while nothing fails, in the simulation, and what the simulation does on purpose within these promises. */
+/* The promises of fabric.h while nothing fails, in the simulation, and the adversities within these promises. */
 #include "tests/unit/sim_kit.h"
 
 /* ---- verbs ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What fabric.h promises when verbs, hosts and processes fail, in the simulation. */
+/* The promises of fabric.h when verbs, hosts and processes fail, in the simulation. */
 #include "tests/unit/sim_kit.h"
 
 /* ---- unknown outcomes: once or not at all, and settled before the next verb ---- */

@@ -242,7 +242,7 @@ static void full(void)
     close_it();
 }
 
-/* What is before the damage, and no more. */
+/* The records before the damage, and no more. */
 static void restored(void)
 {
     begin(NAMES);

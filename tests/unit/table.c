@@ -195,7 +195,7 @@ static void full_table(void)
             }
 }
 
-/* What a cell says about its key, and where the table has room to spare. */
+/* The key's part in a cell, and spare room of the table. */
 static void keys_of_cells(void)
 {
     char name[PAWL_NAME_MAX + 1] = "";

@@ -347,7 +347,7 @@ INLINE int on_server(struct xdp_md *ctx, struct frame *f, struct netlock_packet 
         return pass(c, PLANE_CONTROL);
     uint32_t *notify = cell(b, at.notify_at, *lock, 4);
     if (!notify || !*notify)
-        return drop(c, PLANE_CONTENDED); /* it moves */
+        return pass(c, PLANE_CONTROL); /* it moves: the process says so */
     if (type == NETLOCK_PUSH && !netlock_sound_push(p, settings.machines, at.stride, at.tenants))
         return drop(c, PLANE_TYPE);
     struct fan_work *w = begin_work(*lock, index, bpf_ktime_get_boot_ns());

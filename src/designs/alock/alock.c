@@ -150,11 +150,6 @@ static int alock_release(const struct seat *seat, const struct hold *h)
     return rc;
 }
 
-static bool alock_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, RECORD_TRY_X);
-}
-
 static int alock_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
 {
     struct alock l;
@@ -205,7 +200,7 @@ static struct overtaking alock_overtaking(unsigned others, enum pawl_mode mode)
 #define ALOCK_COMMON                                                                                                               \
     .features = DESIGN_EXCLUSIVE | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT, .overtaking = alock_overtaking,               \
     .lock_size = sizeof(struct alock), .desc_size = sizeof(struct alock_desc), .node_tends = true, .release = alock_release,       \
-    .holds = alock_holds, .recover = alock_recover, .peek = alock_peek, .raise = alock_raise
+    .holds = hold_is_named, .recover = alock_recover, .peek = alock_peek, .raise = alock_raise
 
 static const struct design_knob knobs[] = {
     [COHORT_LOCAL] = {"budget-local", 1, ALOCK_BUDGET_MAX, ALOCK_BUDGET_LOCAL},

@@ -7,8 +7,6 @@
  * it; the leaf's holder waits for a turn at another node below; the client that has that turn waits for the first one to leave. */
 #include "designs/citron/steps.h"
 
-#include <errno.h>
-
 /* LOCKNODE (lines 8 to 37), for claims [*from, *to): one internal node, or a few leaves and nodes right above leaves, which go
  * through the phases together. (a) and (b), and (c) and (d), are one batch each if nothing is in the way (3.8). */
 static int lock_nodes(struct citron_job *j, unsigned *from, unsigned *to)

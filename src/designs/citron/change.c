@@ -7,8 +7,6 @@
  * the connection breaks, counts may become too high, but never too low. */
 #include "designs/citron/steps.h"
 
-#include <errno.h>
-
 /* The outcome of a change: if the session was lost meanwhile, no other reason of a failure matters. */
 static int outcome(const struct seat *seat, int rc)
 {

@@ -3,8 +3,6 @@
 #include "designs/citron/citron.h"
 #include "designs/citron/session.h"
 
-#include <errno.h>
-
 static uint64_t lock_bytes(uint64_t range_units, uint64_t range_max, const struct knobs *unused)
 {
     unsigned height = citron_height_for(max_u64(range_units, range_max));

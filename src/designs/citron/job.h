@@ -236,11 +236,6 @@ static inline uint64_t *citron_kept(const struct seat *seat, const struct hold *
 {
     return seat->me->descs + (size_t)h->record * DESC_WORDS;
 }
-static inline enum record_state citron_held_state(const struct hold *h)
-{
-    return h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X;
-}
-
 /* Algorithm 1 and step 1 of Algorithm 2: the claims of the whole range. */
 void plan_range(struct citron_job *j);
 /* Claims beside those held: for a larger range; for the same range alone; one node for the whole range. */
@@ -248,7 +243,7 @@ void plan_growth(struct citron_job *j);
 void plan_upgrade(struct citron_job *j);
 void plan_whole(struct citron_job *j);
 
-/* What the job learned while it tried. */
+/* Findings of the job's attempts. */
 void plan_config(struct citron_job *j, uint64_t word);
 /* Whether only T_wait is different in another configuration; then the plan goes on with that one (3.5.5). */
 bool plan_only_wait_changed(struct citron_job *j, uint64_t word);

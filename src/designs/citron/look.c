@@ -3,8 +3,6 @@
  * comes at once (3.8). This file writes the job's `look`, and the tickets of its claims. */
 #include "designs/citron/steps.h"
 
-#include <errno.h>
-
 #define SKIP_BLIND_TIMES 1024 /* acquisitions that look before they claim leaves, after one that met a claim above its leaves */
 #define NOT_DRAWN 1           /* a ticket would not be served at once */
 
@@ -269,7 +267,7 @@ bool look_same_config(struct citron_job *j, const uint64_t head[CITRON_HEAD_WORD
 
 /* ---- one batch with the turn and the look ---- */
 
-/* What the batch has found. */
+/* Results of the batch. */
 struct seen {
     uint64_t head[CITRON_HEAD_WORDS];
     uint64_t turn;          /* the word of the node whose turn was asked for */

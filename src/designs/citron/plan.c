@@ -321,7 +321,7 @@ void job_keep(struct citron_job *j)
             words[i] = i < j->claims.n ? claim_word(&j->claims.at[i], j->height_max) : 0;
     __atomic_store_n(&words[DESC_TOKEN], j->h->token, __ATOMIC_RELAXED);
     hold_note_range(seat, j->h);
-    uint64_t word = record_word(citron_held_state(j->h), j->h->serial, j->h->index);
+    uint64_t word = record_word(record_held(j->h->mode), j->h->serial, j->h->index);
     __atomic_store_n(&seat->me->shadow[j->h->record], word, __ATOMIC_RELEASE);
 }
 

@@ -2,8 +2,6 @@
 /* Algorithm 3, and the ways back out of an acquisition. Claims go in reverse order. */
 #include "designs/citron/steps.h"
 
-#include <errno.h>
-
 #define LEAVE_TRIES_MAX 8 /* in each of them another client took or passed a turn meanwhile */
 
 /* ---- one claim ---- */
@@ -199,7 +197,7 @@ static bool has_token(const struct seat *seat, const struct hold *h)
 
 bool citron_holds(const struct seat *seat, const struct hold *h)
 {
-    return hold_is(seat, h, citron_held_state(h)) && hold_has_range(seat, h) && has_token(seat, h);
+    return hold_is_held(seat, h) && hold_has_range(seat, h) && has_token(seat, h);
 }
 
 /* Of readers of internal nodes: the READ of the node, and the verb by which they left. */
@@ -317,8 +315,8 @@ int citron_release(const struct seat *seat, const struct hold *h)
 {
     struct citron_job j;
     struct hold own = *h;
-    uint64_t held = record_word(citron_held_state(h), h->serial, h->index);
-    uint64_t leaving = record_word(h->mode == PAWL_SHARED ? RECORD_TRY_S : RECORD_TRY_X, h->serial, h->index);
+    uint64_t held = record_word(record_held(h->mode), h->serial, h->index);
+    uint64_t leaving = record_word(record_try(h->mode), h->serial, h->index);
     if (h->record >= seat->space->record_count || !hold_has_range(seat, h) || !has_token(seat, h) ||
         !__atomic_compare_exchange_n(&seat->me->shadow[h->record], &held, leaving, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
         return -PAWL_ENOTOWNER;

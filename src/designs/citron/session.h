@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What citron keeps for each session, private to its process: session->design_state. */
+/* Citron's state of a session, private to its process: session->design_state. */
 #ifndef PAWL_DESIGNS_CITRON_SESSION_H
 #define PAWL_DESIGNS_CITRON_SESSION_H
 

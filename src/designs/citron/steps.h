@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of Citron offer each other, file by file, in the order of an acquire. job.h has the job itself. */
+/* Functions that the files of Citron offer each other, file by file, in the order of an acquire. job.h has the job itself. */
 #ifndef PAWL_DESIGNS_CITRON_STEPS_H
 #define PAWL_DESIGNS_CITRON_STEPS_H
 
@@ -25,7 +25,7 @@ struct look {
     uint64_t words[LOOK_MAX];
 };
 
-/* What is known of the leaves of a group, by claim. */
+/* Knowledge of the leaves of a group, by claim. */
 struct citron_leaves {
     bool below;               /* readers may be in one of them */
     bool looked, checked;     /* read before claiming; after */
@@ -71,7 +71,7 @@ struct citron_whole {
     uint64_t places[4 * LEAF_READERS];
 };
 
-/* What a batch of claims has found. */
+/* Results of a batch of claims. */
 struct claimed {
     uint64_t at_ns;               /* t2, and t0: when the batch was complete */
     struct look look;             /* at the ancestors, after they were notified */

@@ -206,7 +206,7 @@ struct session {
     } * seen;
 };
 
-/* What a task works with: the space, its session, and how it reaches memory and time. Small enough to copy. */
+/* The means of a task: the space, its session, and how it reaches memory and time. Small enough to copy. */
 struct seat {
     const struct space *space;
     struct session *me;
@@ -318,6 +318,30 @@ static inline bool hold_is(const struct seat *seat, const struct hold *h, enum r
            __atomic_load_n(&seat->me->shadow[h->record], __ATOMIC_ACQUIRE) == record_word(state, h->serial, h->index);
 }
 
+/* The record of a session that may have the lock in that mode, that has it, and that has a lock which names its writer. */
+static inline enum record_state record_try(enum pawl_mode mode)
+{
+    return mode == PAWL_SHARED ? RECORD_TRY_S : RECORD_TRY_X;
+}
+static inline enum record_state record_held(enum pawl_mode mode)
+{
+    return mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X;
+}
+static inline enum record_state record_named(enum pawl_mode mode)
+{
+    return mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X;
+}
+
+/* For design.holds. */
+static inline bool hold_is_held(const struct seat *seat, const struct hold *h)
+{
+    return hold_is(seat, h, record_held(h->mode));
+}
+static inline bool hold_is_named(const struct seat *seat, const struct hold *h)
+{
+    return hold_is(seat, h, record_named(h->mode));
+}
+
 /* Gives the record back; its published copy says so first. */
 void hold_close(const struct seat *seat, const struct hold *h);
 
@@ -352,7 +376,7 @@ typedef int (*slot_fn)(void *ctx, uint32_t slot, uint64_t lease);
 int seat_slots(const struct seat *seat, slot_fn fn, void *ctx);
 int seat_slots_of(const struct seat *seat, uint32_t from, uint32_t to, slot_fn fn, void *ctx);
 
-/* What a waiter adds to its conditions to be woken when the kernel notices that session's death. False where it does not. */
+/* A condition with which a waiter is woken when the kernel notices that session's death. False where it does not. */
 bool seat_life_cond(const struct seat *seat, uint32_t slot, struct fab_cond *out);
 
 /* Turns a fabric error into what the caller of a lock operation gets; 0 means that it is worth trying again. */

@@ -237,6 +237,17 @@ static bool answered(struct decider *d, const struct fission_packet *p, uint32_t
     return absent;
 }
 
+/* Whether the packet asks a holder whose host is lost: then it was answered here. */
+static bool released(const struct decider *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
+{
+    if (!fission_asks_holder(p) || lives(d, p->head.to.machine, now))
+        return false;
+    struct fission_packet *answer = spill_copy(out, p, len);
+    if (answer)
+        fission_release_for_lost(answer);
+    return true;
+}
+
 /* Decided by a server: it only passes, unless its host is lost. Then the server hears of that, if a live host wants the lock. */
 static void pass(struct decider *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
@@ -303,7 +314,7 @@ static void dispatch(struct decider *d, const struct fission_packet *p, uint32_t
         lease(d, p, now, out);
     else if (p->head.type == FISSION_REPORT)
         report(d, p, len, now, out);
-    else if (is_closed(d, now) || answered(d, p, len, now, out))
+    else if (is_closed(d, now) || answered(d, p, len, now, out) || released(d, p, len, now, out))
         return; /* closed: the sender retransmits */
     else if (placement && (p->flags & SPILL_SERVED))
         pass(d, p, len, now, out);

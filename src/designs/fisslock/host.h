@@ -45,7 +45,7 @@ struct fisslock_host {
     uint32_t life;
     uint16_t machine;
 
-    /* What nearly every event changes. */
+    /* Fields that nearly every event changes. */
     _Alignas(CACHE_LINE) struct fisslock_counts counts;
     struct packet_drops drops;
     uint64_t serial;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a host does when packets, hosts or the decider's state are lost: its lease, the census of an agent, the report to a decider.
+/* A host after packets, hosts or the decider's state are lost: its lease, the census of an agent, the report to a decider.
  */
 #ifndef PAWL_DESIGNS_FISSLOCK_RECOVER_H
 #define PAWL_DESIGNS_FISSLOCK_RECOVER_H

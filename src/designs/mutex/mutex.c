@@ -12,16 +12,6 @@ static int mutex_acquire(const struct seat *seat, struct hold *h, uint64_t deadl
     return design_word.acquire(seat, h, deadline);
 }
 
-static int mutex_release(const struct seat *seat, const struct hold *h)
-{
-    return design_word.release(seat, h);
-}
-
-static int mutex_convert(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline)
-{
-    return design_word.convert(seat, h, mode, deadline);
-}
-
 static int mutex_reshape(const struct seat *seat, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline)
 {
     h->start = start;
@@ -36,26 +26,6 @@ static void mutex_cover(const struct space *space, uint64_t *start, uint64_t *en
     *end = RANGE_UNITS_MAX;
 }
 
-static bool mutex_holds(const struct seat *seat, const struct hold *h)
-{
-    return design_word.holds(seat, h);
-}
-
-static int mutex_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
-{
-    return design_word.recover(seat, dead, epoch);
-}
-
-static int mutex_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
-{
-    return design_word.peek(seat, index, out);
-}
-
-static int mutex_raise(const struct seat *seat, struct hold *h, uint64_t floor)
-{
-    return design_word.raise(seat, h, floor);
-}
-
 const struct design design_mutex = {
     .name = "mutex",
     .summary = "ranges under one reader-writer lock for the whole",
@@ -67,12 +37,12 @@ const struct design design_mutex = {
     .lock_size = 16,
     .knobs = word_knobs,
     .acquire = mutex_acquire,
-    .release = mutex_release,
-    .convert = mutex_convert,
+    .release = word_release,
+    .convert = word_convert,
     .reshape = mutex_reshape,
     .cover = mutex_cover,
-    .holds = mutex_holds,
-    .recover = mutex_recover,
-    .peek = mutex_peek,
-    .raise = mutex_raise,
+    .holds = hold_is_named,
+    .recover = word_recover,
+    .peek = word_peek,
+    .raise = word_raise,
 };

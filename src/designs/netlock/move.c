@@ -294,10 +294,25 @@ static void on_handover(struct nl_switch *w, uint32_t lock, const struct netlock
         switch_move_out(w, p->head.index, now, out);
 }
 
+/* The lock is to move out: no push of the round before comes in any more. The server learns how many have come, and has the others
+ * again at once. Without this answer they would be in flight until the last holder has released; and a request that was given up
+ * meanwhile would be in the way of the next one of its number, of which neither the server nor a deadlock's probe would know. */
+static void refuse_push(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, struct outbox *out)
+{
+    uint64_t rounds = plane_get(switch_plane(w), NETLOCK_ROUNDS, lock);
+    struct netlock_packet *a = switch_to_server(w, p->head.index, NETLOCK_PUSHED, out);
+    if (!a)
+        return;
+    a->round = (uint32_t)(rounds >> 32);
+    a->pushed = (uint32_t)rounds;
+}
+
 /* PUSH and LAST are for the data plane. */
 static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     if (switch_control(w, lock)->state != CONTROL_LIVE) {
+        if (switch_control(w, lock)->state == CONTROL_DRAINING && p->head.type == NETLOCK_PUSH)
+            refuse_push(w, lock, p, out);
         w->drops.stale++;
         return;
     }

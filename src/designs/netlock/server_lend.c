@@ -294,8 +294,21 @@ static void acknowledge(struct server *s, struct lock *l, uint32_t upto)
     l->acked = upto;
 }
 
+/* The switch lets the lock go, in a round of its own, and takes no more pushes of this one. The requests that have not come wait
+ * here as if they had never been pushed. */
+static void end_pushes(struct server *s, struct lock *l, uint32_t upto)
+{
+    acknowledge(s, l, upto);
+    server_recall(s, l);
+    l->push = l->credit = l->acked;
+}
+
 void server_on_pushed(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
+    if (l->place == LOCK_LENT && (int32_t)(p->round - l->round) > 0) {
+        end_pushes(s, l, p->pushed);
+        return;
+    }
     if (l->place != LOCK_LENT || p->round != l->round) {
         s->drops.stale++;
         return;

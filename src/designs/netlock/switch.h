@@ -187,7 +187,7 @@ struct netlock_packet *switch_to_server(struct nl_switch *w, uint64_t index, enu
 /* Tells the home that there is room for its waiters. */
 void switch_notify(struct nl_switch *w, uint32_t lock, uint64_t now, struct outbox *out);
 
-/* What an operator asks (command.c). */
+/* Questions of an operator (command.c). */
 void switch_on_command(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
 
 /* ---- the control plane (move.c, control.c) ---- */

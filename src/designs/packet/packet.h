@@ -81,7 +81,7 @@ static inline uint32_t rack_short_id(const struct rack_identity *i)
     return id ? id : RACK_SHORT_STEP;
 }
 
-/* What all parts of a rack know about a space. Plain data: it travels in packets and lies in shared memory. */
+/* Configuration of a space, known to all parts of a rack. Plain data: it travels in packets and lies in shared memory. */
 struct rack_config {
     struct rack_identity identity;
     uint32_t space;    /* its short id */
@@ -93,16 +93,23 @@ struct rack_config {
     uint16_t switches;                 /* 2: there is a backup, at port 1 of MACHINE_SWITCH; else one */
     uint16_t racks;                    /* switches among which the locks are divided; 0: there is one, or none */
     uint16_t rack;                     /* to a switch: which of them it is */
-    uint16_t spare[3];
+    uint16_t spare;
+    uint32_t member_us; /* the membership lease, in microseconds: for so long a host goes on without its coordinator */
     uint64_t locks;
     uint64_t switch_locks; /* for how many the switch has room, if servers have the others (`spills`); 0: for all */
-    uint64_t lease_ns;     /* of a host, at each server or switch that gives leases */
+    uint64_t lease_ns;     /* the lock lease: of a host, at each server or switch that gives leases */
     uint64_t retry_ns;     /* until the first retransmission; then twice as long every time, up to a bound */
     uint64_t options;      /* the design's own: policies */
     uint64_t mistakes;     /* on purpose; 0 but in variants of the workbench (dataplane/mistake.h) */
     uint32_t keys;         /* enum pawl_keys; 0: dense. Others have their indexes from the coordinator (cluster/directory.h) */
     uint32_t group;        /* dense keys that share a lock, for where there are more keys than locks are worth having; 0: one */
 };
+
+/* The membership lease, which the coordinator gives. Without a coordinator there is none, and the lock lease stands for it. */
+static inline uint64_t rack_member_ns(const struct rack_config *c)
+{
+    return c->member_us ? c->member_us * UINT64_C(1000) : c->lease_ns;
+}
 
 /* Switches that take part in the space. */
 static inline unsigned rack_switches(const struct rack_config *c)
@@ -290,7 +297,7 @@ struct packet_answer {
     uint64_t token;
 };
 
-/* What a request holds or waits for, for inspection. */
+/* The lock that a request holds or waits for, for inspection. */
 struct packet_claim {
     uint64_t index, token; /* token: of what it holds */
     enum pawl_mode mode;
@@ -376,6 +383,10 @@ struct packet_design {
     /* Until when the session's holds are certainly valid, as far as the design knows. UINT64_MAX: no bound; 0: a hold is lost
      * already, and the session must be ended. */
     uint64_t (*expiry)(const void *host, uint32_t session);
+
+    /* The lock server on that machine has this life or a later one: packets of earlier lives do not count any more, while what they
+     * granted stays until its lease ends. Null: lock servers of the design are not replaced while there are hosts. */
+    void (*server_since)(void *host, uint16_t machine, uint32_t life, struct outbox *out);
 
     /* Of a host in several racks: in which of them it has a lease, a bit each. Null: it knows one switch only. */
     uint32_t (*racks)(const void *host, uint64_t now);

@@ -39,16 +39,20 @@ struct request {
     uint8_t sent;   /* how often, up to a bound */
     uint8_t moving; /* how often a try met a lock on the move */
     bool try;
+    bool unreported; /* held, and its granter has lost its memory: it is to be told */
     bool doubt; /* asked under another nonce, and the former one may have been granted, too: it is given back when that is heard */
 };
 
 struct lease {
-    uint64_t until_ns; /* 0: none */
-    uint64_t next_ns;  /* when to ask for more */
-    uint64_t slots;    /* of a server: the slots whose locks it has, as it said; a bit each */
-    uint32_t life;     /* of its granter, the latest heard of */
-    uint16_t port;     /* of a switch: the active one, as far as is known */
-    uint8_t asked;     /* how often without an answer */
+    uint64_t until_ns;  /* 0: none */
+    uint64_t next_ns;   /* when to ask for more */
+    uint64_t slots;     /* of a server: the slots whose locks it has, as it said; a bit each */
+    uint32_t life;      /* of its granter, the latest heard of */
+    uint32_t floor;     /* of its granter: an earlier life was replaced */
+    uint16_t port;      /* of a switch: the active one, as far as is known */
+    uint8_t asked;      /* how often without an answer */
+    uint32_t reports;   /* holds that the granter, which has lost its memory, has not acknowledged yet; */
+    uint64_t report_ns; /* when to tell it of them again */
 };
 
 /* A host's memory begins with this; behind it are the design's own things, if any, and then the requests. */

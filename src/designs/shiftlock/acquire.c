@@ -116,16 +116,11 @@ static bool time_to_check(const struct seat *seat, const struct shift_try *t)
 
 /* ---- readers and writers ---- */
 
-static int publish_held(const struct seat *seat, const struct hold *h)
-{
-    return hold_publish(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X);
-}
-
 int shift_granted(const struct seat *seat, struct hold *h, struct shift_entry e, struct shift_run run)
 {
     shift_remember(seat, h, e, run);
     int rc = shift_token(seat, h, e, &h->token);
-    return rc ? rc : publish_held(seat, h);
+    return rc ? rc : hold_publish(seat, h, record_held(h->mode));
 }
 
 /* By the step into the lock alone, with the token that came with it. */
@@ -135,13 +130,13 @@ static int granted_at_once(const struct seat *seat, struct hold *h, struct shift
         return shift_granted(seat, h, e, t->run);
     shift_remember(seat, h, e, t->run);
     shift_token_drawn(seat, h, t->drawn);
-    return publish_held(seat, h);
+    return hold_publish(seat, h, record_held(h->mode));
 }
 
 /* Our step's outcome is unknown, or our place in the queue cannot be left otherwise. */
 static int doubt(const struct seat *seat, const struct hold *h)
 {
-    return shift_doubt(seat, h, h->mode == PAWL_SHARED ? RECORD_TRY_S : RECORD_TRY_X, RECORD_WAIT);
+    return shift_doubt(seat, h, record_try(h->mode), RECORD_WAIT);
 }
 
 /* ---- readers (lines 1 to 5) ---- */
@@ -438,7 +433,7 @@ int shift_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
     for (;;) {
         int rc = h->mode == PAWL_SHARED ? enter_reader(seat, h, deadline) : enter_writer(seat, h, deadline);
         if (likely(!rc)) {
-            assert(hold_is(seat, h, h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X)); /* I5 */
+            assert(hold_is_held(seat, h)); /* I5 */
             /* A session that was stopped in between finds out here (I1), and leaves the lock to recovery. */
             return seat_lives(seat) ? 0 : -PAWL_ELOST;
         }

@@ -3,14 +3,7 @@
 #include "designs/core/design.h"
 #include "designs/shiftlock/shiftlock.h"
 
-#include <errno.h>
-
 #define WRITERS_MAX 16 /* N of 3.5.2; 4.7 finds goodput stable from there on */
-
-static bool shift_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, h->mode == PAWL_EXCLUSIVE ? RECORD_HELD_X : RECORD_HELD_S);
-}
 
 /* ---- the state of a lock ---- */
 
@@ -144,7 +137,7 @@ static struct overtaking shift_overtaking(unsigned others, enum pawl_mode mode)
         DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC,       \
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODE, .tolerates = FAULTS_ALL, .lock_size = sizeof(struct shift_lock), \
     .desc_size = sizeof(struct shift_desc), .desc_record = offsetof(struct shift_desc, record), .acquire = shift_acquire,          \
-    .release = shift_release, .convert = shift_convert, .holds = shift_holds, .recover = shift_recover, .peek = shift_peek,        \
+    .release = shift_release, .convert = shift_convert, .holds = hold_is_held, .recover = shift_recover, .peek = shift_peek,       \
     .raise = shift_raise, .knobs = knobs, .overtaking = shift_overtaking
 
 const struct design design_shiftlock = {

@@ -2,8 +2,6 @@
 /* The lock entry (Figure 3) and the verbs on it. */
 #include "designs/shiftlock/shiftlock.h"
 
-#include <string.h>
-
 const struct shift_form shift_form128 = {
     .width = 16,
     .rel_shift = 64,
@@ -238,7 +236,7 @@ static uint64_t token_of(const struct seat *seat, const struct hold *h, uint64_t
     return seat->space->token_base + (h->mode == PAWL_EXCLUSIVE ? 2 * (counter + 1) : 2 * counter + 1);
 }
 
-/* What is drawn in vain is left out: numbers need not be successive. Drawn after the step: no hold between that step's grant and
+/* A number drawn in vain is left out: numbers need not be successive. Drawn after the step: no hold between that step's grant and
  * this one's end draws, and those before have drawn. */
 unsigned shift_op_draw(const struct seat *seat, const struct hold *h, struct fab_op *op, uint64_t *drawn)
 {

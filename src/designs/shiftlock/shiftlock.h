@@ -157,7 +157,7 @@ bool shift_matches(struct shift_entry a, struct shift_entry b, unsigned fields);
 int shift_look_rel_first(const struct seat *seat, uint64_t index, struct shift_entry *out);
 int shift_look_rel_last(const struct seat *seat, uint64_t index, struct shift_entry *out);
 
-/* What to wait on: epoch and era; RelCnt. And waking those that do. */
+/* Words to wait on: epoch and era; RelCnt. And waking their waiters. */
 struct fab_cond shift_cond_epoch(const struct seat *seat, uint64_t index, struct shift_entry seen);
 struct fab_cond shift_cond_rel(const struct seat *seat, uint64_t index, struct shift_entry seen);
 

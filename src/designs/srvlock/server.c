@@ -268,6 +268,42 @@ static void on_release(struct server *s, struct entry *e, const struct srv_packe
     answer(s, e, SRV_RELEASED, out);
 }
 
+/* A hold that a former life of this server has granted. It is taken as long as nothing is granted here; afterwards the host's lease
+ * of that life is over. */
+static void on_report(struct server *s, struct client *c, struct entry *e, const struct srv_packet *p, uint64_t now,
+                      struct outbox *out)
+{
+    struct lock *l = lock_of(s, p->head.index);
+    bool known = p->head.nonce == e->nonce;
+    if (p->stamp != s->life) {
+        s->drops.stale++; /* to a former life: the host may have released the lock since */
+        return;
+    }
+    if (!known) {
+        end(s, e, out); /* the slot is in use for something else */
+        *e = (struct entry){.nonce = p->head.nonce,
+                            .index = p->head.index,
+                            .generation = p->head.generation,
+                            .port = p->head.from.port,
+                            .step = p->step};
+        if (now < s->open_ns && (!l->holders || (l->mode == PAWL_SHARED && p->mode == PAWL_SHARED))) {
+            l->holders++;
+            l->mode = e->mode = p->mode;
+            e->token = p->token;
+            e->state = ENTRY_HELD;
+            client_renew(c, &s->config, now);
+        }
+    }
+    struct srv_packet *a = outbox_add(out, sizeof *a);
+    if (!a)
+        return; /* it is reported again */
+    srv_head(a, &s->config, SRV_REPORTED, s->life, (struct place){s->machine, PORT_SERVER}, p->head.from);
+    a->head.index = p->head.index;
+    a->head.generation = p->head.generation;
+    a->head.nonce = p->head.nonce;
+    a->code = e->state == ENTRY_HELD || e->state == ENTRY_UPGRADING ? 0 : ESTALE;
+}
+
 /* The same conversion as before: the same answer. */
 static void repeat(struct server *s, const struct entry *e, struct outbox *out)
 {
@@ -340,8 +376,8 @@ static const struct srv_packet *check(struct server *s, const void *data, uint32
         s->drops.alien++;
         return NULL;
     }
-    bool mode = h->type == SRV_ACQUIRE || h->type == SRV_CONVERT;
-    if (len != sizeof *p || h->type < SRV_ACQUIRE || h->type > SRV_LEASE ||
+    bool mode = h->type == SRV_ACQUIRE || h->type == SRV_CONVERT || h->type == SRV_REPORT;
+    if (len != sizeof *p || h->type < SRV_ACQUIRE || (h->type > SRV_LEASE && h->type != SRV_REPORT) ||
         (mode && p->mode != PAWL_SHARED && p->mode != PAWL_EXCLUSIVE) ||
         (h->type != SRV_LEASE && (srv_of(&s->config, h->index) != s->number || srv_slot(h->nonce) >= rack_requests(&s->config) ||
                                   !(h->nonce >> SRV_SLOT_BITS)))) {
@@ -396,6 +432,9 @@ void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t no
         break;
     case SRV_RELEASE:
         on_release(s, e, p, out);
+        break;
+    case SRV_REPORT:
+        on_report(s, c, e, p, now, out);
         break;
     case SRV_CONVERT:
     case SRV_STAY:

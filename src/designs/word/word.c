@@ -6,11 +6,6 @@
 
 #include <errno.h>
 
-static bool word_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, h->mode == PAWL_EXCLUSIVE ? RECORD_TRY_X : RECORD_HELD_S);
-}
-
 /* Word first, high part second: if a compare-and-swap on the word then succeeds, the token did not wrap around in between,
  * so the high part belongs to it. */
 static int look(const struct seat *seat, fab_addr addr, struct word_lock *out)
@@ -192,7 +187,7 @@ static int granted_in_time(const struct attempt *a)
     if (unlikely(!seat_lives(seat)))
         return -PAWL_ELOST;
     assert(a->h->token > seat->space->token_base); /* I2 */
-    assert(word_holds(seat, a->h));                /* I5 */
+    assert(hold_is_named(seat, a->h));             /* I5 */
     if (a->slept && a->h->mode == PAWL_SHARED && !word_open(a->seen.word))
         pass_on(seat, a->h->index); /* other readers may sleep behind this one */
     return 0;
@@ -354,7 +349,7 @@ static int release_shared(const struct seat *seat, const struct hold *h)
     }
 }
 
-static int word_release(const struct seat *seat, const struct hold *h)
+int word_release(const struct seat *seat, const struct hold *h)
 {
     return h->mode == PAWL_EXCLUSIVE ? release_exclusive(seat, h) : release_shared(seat, h);
 }
@@ -487,14 +482,14 @@ static int upgrade(const struct seat *seat, struct hold *h, uint64_t deadline)
     }
 }
 
-static int word_convert(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline)
+int word_convert(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline)
 {
     if (mode == h->mode)
-        return word_holds(seat, h) ? 0 : -PAWL_ENOTOWNER;
+        return hold_is_named(seat, h) ? 0 : -PAWL_ENOTOWNER;
     return mode == PAWL_SHARED ? downgrade(seat, h) : upgrade(seat, h, deadline);
 }
 
-static int word_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
+int word_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
 {
     struct word_lock seen;
     int rc = look(seat, space_lock_addr(seat->space, index), &seen);
@@ -517,7 +512,7 @@ static int word_peek(const struct seat *seat, uint64_t index, struct lock_view *
 }
 
 /* The next token after the floor, high part first: a death in between leaves a token that is higher still. */
-static int word_raise(const struct seat *seat, struct hold *h, uint64_t floor)
+int word_raise(const struct seat *seat, struct hold *h, uint64_t floor)
 {
     if (h->token > floor)
         return 0;
@@ -557,7 +552,7 @@ const struct design design_word = {
     .acquire = word_acquire,
     .release = word_release,
     .convert = word_convert,
-    .holds = word_holds,
+    .holds = hold_is_named,
     .recover = word_recover,
     .peek = word_peek,
     .raise = word_raise,

@@ -105,7 +105,14 @@ int word_others_wait(const struct seat *seat, const struct hold *h);
 
 int word_recover(const struct seat *seat, uint32_t dead, uint32_t epoch);
 
+/* ---- word.c: the design, and its parts for designs that are made of it ---- */
+
+int word_release(const struct seat *seat, const struct hold *h);
+int word_convert(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline);
+int word_peek(const struct seat *seat, uint64_t index, struct lock_view *out);
+int word_raise(const struct seat *seat, struct hold *h, uint64_t floor);
+
 extern const struct design design_word;
-extern const struct design_knob word_knobs[]; /* for designs that are made of it, too */
+extern const struct design_knob word_knobs[];
 
 #endif

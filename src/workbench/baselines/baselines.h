@@ -8,13 +8,6 @@
 extern const struct design design_cas, design_cas_backoff, design_spin, design_mcs, design_dslr, design_drtm, design_rmarw,
     design_rpc, design_rpc_retry, design_segments_exact, design_segments_over, design_segments_under, design_ofd;
 
-/* The state of the record of a hold that waits for its lock or has it, and whether it does. */
-static inline enum record_state baseline_state(const struct hold *h)
-{
-    return h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_TRY_X;
-}
-bool baseline_holds(const struct seat *seat, const struct hold *h);
-
 /* The faults that a design without recovery tolerates; and if it cannot make up for a verb whose outcome is unknown. */
 #define BASELINE_TOLERATES (FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER)))
 #define BASELINE_TOLERATES_KNOWN (BASELINE_TOLERATES & ~(FAULT_BIT(FAULT_PARTITION) | FAULT_BIT(FAULT_UNKNOWN)))

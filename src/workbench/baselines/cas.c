@@ -59,7 +59,7 @@ static int cas_release(const struct seat *seat, const struct hold *h)
 #define CAS_COMMON                                                                                                                 \
     .kind = DESIGN_BASELINE, .features = DESIGN_EXCLUSIVE | DESIGN_TIMEOUT, .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM,           \
     .tolerates = BASELINE_TOLERATES, .lock_size = sizeof(struct owned_lock), .acquire = cas_acquire, .release = cas_release,       \
-    .holds = baseline_holds, .peek = owned_peek
+    .holds = hold_is_named, .peek = owned_peek
 
 const struct design design_cas = {.name = "cas", .summary = "one-sided spinlock, tried again at once", CAS_COMMON};
 

@@ -75,8 +75,8 @@ static int drtm_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
     fab_addr addr = space_lock_addr(seat->space, h->index);
     bool shared = h->mode == PAWL_SHARED;
     uint64_t word = 0, pause_ns = PAUSE_MIN_NS;
-    int rc = hold_publish(seat, h, baseline_state(h)); /* so that inspection shows the holder */
-    while (!rc) {                                      /* begins as if the lock were free */
+    int rc = hold_publish(seat, h, record_named(h->mode)); /* so that inspection shows the holder */
+    while (!rc) {                                          /* begins as if the lock were free */
         uint64_t now = world_now(seat->world);
         if (shared ? is_shareable(word, now) : word == name_of(seat, h)) {
             h->token = shared ? word : 0; /* not a fencing token: the end of the lease */
@@ -116,7 +116,7 @@ static int drtm_release(const struct seat *seat, const struct hold *h)
 
 static bool drtm_holds(const struct seat *seat, const struct hold *h)
 {
-    return baseline_holds(seat, h) && world_now(seat->world) < drtm_ends(h);
+    return hold_is_named(seat, h) && world_now(seat->world) < drtm_ends(h);
 }
 
 static int drtm_peek(const struct seat *seat, uint64_t index, struct lock_view *out)

@@ -62,16 +62,6 @@ static int pause_for(const struct seat *seat, uint64_t ns)
     return rc == -ETIMEDOUT || rc == -ECANCELED ? 0 : rc; /* there is no way out of the queue */
 }
 
-static enum record_state may(enum pawl_mode mode)
-{
-    return mode == PAWL_SHARED ? RECORD_TRY_S : RECORD_TRY_X;
-}
-
-static enum record_state held(enum pawl_mode mode)
-{
-    return mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X;
-}
-
 /* ---- starting anew ---- */
 
 /* Marks the word. A word that is marked already is changed, too, so that a count in progress fails: it may include a client that
@@ -195,7 +185,7 @@ static int await_turn(const struct seat *seat, const struct hold *h, uint64_t dr
 static int enter(const struct seat *seat, const struct hold *h, uint64_t deadline)
 {
     uint64_t drawn = 0;
-    int rc = hold_publish(seat, h, may(h->mode)); /* intent before effect (I5) */
+    int rc = hold_publish(seat, h, record_try(h->mode)); /* intent before effect (I5) */
     if (rc)
         return rc;
     rc = deadline == DEADLINE_TRY ? draw_if_free(seat, h)
@@ -223,7 +213,7 @@ static int dslr_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
     for (;;) {
         int rc = enter(seat, h, deadline);
         if (!rc)
-            rc = hold_publish(seat, h, held(h->mode));
+            rc = hold_publish(seat, h, record_held(h->mode));
         if (!rc) /* a session that was stopped and lost in between finds out here, and leaves the lock to others */
             return seat_lives(seat) ? 0 : -PAWL_ELOST;
         bool held_by_nobody = rc == -PAWL_EHELD && !looked_after;
@@ -251,7 +241,7 @@ static int dslr_release(const struct seat *seat, const struct hold *h)
     uint64_t old;
     /* Adding twice would let two clients in: of two tasks that release the same hold only one does. From here on no count
      * completes. A count that completed before saw the record "held", so it has counted this hold. */
-    int rc = hold_change(seat, h, held(h->mode), shared ? RECORD_LEAVE_S : RECORD_TRY_X);
+    int rc = hold_change(seat, h, record_held(h->mode), shared ? RECORD_LEAVE_S : RECORD_TRY_X);
     if (rc)
         return rc;
     if (!seat_lives(seat) && !MISTAKE(seat->space->design->mistakes, DSLR_LATE))
@@ -264,11 +254,6 @@ static int dslr_release(const struct seat *seat, const struct hold *h)
         return seat_retry(seat, rc);
     hold_close(seat, h);
     return 0;
-}
-
-static bool dslr_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, held(h->mode));
 }
 
 /* The locks of another session need no work: the next client that wants one finds that no live client holds it. For its own slot
@@ -319,7 +304,7 @@ static int dslr_peek(const struct seat *seat, uint64_t index, struct lock_view *
 #define DSLR_COMMON                                                                                                                \
     .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_RECOVERY, .substrates = DESIGN_ON_SIM,                                   \
     .lock_size = sizeof(struct dslr_lock), .desc_size = sizeof(struct dslr_desc),                                                  \
-    .desc_record = offsetof(struct dslr_desc, record), .acquire = dslr_acquire, .release = dslr_release, .holds = dslr_holds,      \
+    .desc_record = offsetof(struct dslr_desc, record), .acquire = dslr_acquire, .release = dslr_release, .holds = hold_is_held,    \
     .recover = dslr_recover, .peek = dslr_peek
 
 const struct design design_dslr = {

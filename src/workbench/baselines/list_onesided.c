@@ -13,8 +13,6 @@
  * Exclusive only, as in the paper. No tokens, no recovery. */
 #include "workbench/baselines/baselines.h"
 
-#include <errno.h>
-
 struct list_node {
     uint64_t link;
     uint64_t start, end; /* end 0: never used */
@@ -239,11 +237,6 @@ static int list_release(const struct seat *seat, const struct hold *h)
     return rc;
 }
 
-static bool list_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, RECORD_HELD_X);
-}
-
 static int list_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
 {
     struct place p;
@@ -264,6 +257,6 @@ const struct design design_list_onesided = {
     .desc_size = sizeof(struct list_node),
     .acquire = list_acquire,
     .release = list_release,
-    .holds = list_holds,
+    .holds = hold_is_held,
     .peek = list_peek,
 };

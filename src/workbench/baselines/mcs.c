@@ -68,6 +68,6 @@ const struct design design_mcs = {
     .desc_size = sizeof(struct queue_desc),
     .acquire = mcs_acquire,
     .release = mcs_release,
-    .holds = baseline_holds,
+    .holds = hold_is_named,
     .peek = mcs_peek,
 };

@@ -121,11 +121,6 @@ static int change(int fd, const struct hold *h, short type, int command)
     return rc ? -errno : 0;
 }
 
-static enum record_state held(const struct hold *h)
-{
-    return h->mode == PAWL_SHARED ? RECORD_HELD_S : RECORD_HELD_X;
-}
-
 static int ofd_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     if (h->index >= INDEX_MAX)
@@ -138,13 +133,13 @@ static int ofd_acquire(const struct seat *seat, struct hold *h, uint64_t deadlin
     h->token = 0;
     int rc = change(fd, h, h->mode == PAWL_SHARED ? F_RDLCK : F_WRLCK, deadline == DEADLINE_TRY ? F_OFD_SETLK : F_OFD_SETLKW);
     if (likely(!rc))
-        return hold_publish(seat, h, held(h));
+        return hold_publish(seat, h, record_held(h->mode));
     return rc == -EAGAIN || rc == -EACCES ? -PAWL_EHELD : rc;
 }
 
 static int ofd_release(const struct seat *seat, const struct hold *h)
 {
-    int rc = hold_change(seat, h, held(h), RECORD_WAIT);
+    int rc = hold_change(seat, h, record_held(h->mode), RECORD_WAIT);
     int fd = rc ? rc : fd_of(seat, h);
     if (fd >= 0)
         rc = change(fd, h, F_UNLCK, F_OFD_SETLK);
@@ -152,11 +147,6 @@ static int ofd_release(const struct seat *seat, const struct hold *h)
         return fd < 0 ? fd : rc;
     hold_close(seat, h);
     return 0;
-}
-
-static bool ofd_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, held(h));
 }
 
 static int ofd_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
@@ -192,7 +182,7 @@ const struct design design_ofd = {
     .lock_size = 16,
     .acquire = ofd_acquire,
     .release = ofd_release,
-    .holds = ofd_holds,
+    .holds = hold_is_held,
     .recover = ofd_recover,
     .peek = ofd_peek,
 };

@@ -2,11 +2,6 @@
 #include "workbench/baselines/owned.h"
 #include "workbench/baselines/baselines.h"
 
-bool baseline_holds(const struct seat *seat, const struct hold *h)
-{
-    return hold_is(seat, h, baseline_state(h));
-}
-
 int owned_try(const struct seat *seat, fab_addr addr, uint64_t name, uint64_t *old)
 {
     int rc = fab_cas64(seat->ep, addr, 0, name, old);

@@ -53,7 +53,7 @@ static int mutex_acquire(const struct seat *seat, struct hold *h, uint64_t deadl
 
 static int mutex_release(const struct seat *seat, const struct hold *h)
 {
-    if (!baseline_holds(seat, h) || pthread_mutex_unlock(lock_here(seat, h->index)))
+    if (!hold_is_named(seat, h) || pthread_mutex_unlock(lock_here(seat, h->index)))
         return -PAWL_ENOTOWNER; /* or another thread's */
     hold_close(seat, h);
     return 0;
@@ -76,7 +76,7 @@ const struct design design_pthread = {
     .format = mutex_format,
     .acquire = mutex_acquire,
     .release = mutex_release,
-    .holds = baseline_holds,
+    .holds = hold_is_named,
     .peek = mutex_peek,
 };
 
@@ -97,7 +97,7 @@ static int rw_acquire(const struct seat *seat, struct hold *h, uint64_t deadline
     pthread_rwlock_t *l = lock_here(seat, h->index);
     struct timespec until = to_timespec(deadline);
     bool shared = h->mode == PAWL_SHARED;
-    hold_publish(seat, h, baseline_state(h));
+    hold_publish(seat, h, record_named(h->mode));
     int rc;
     if (deadline == DEADLINE_TRY)
         rc = shared ? pthread_rwlock_tryrdlock(l) : pthread_rwlock_trywrlock(l);
@@ -112,7 +112,7 @@ static int rw_acquire(const struct seat *seat, struct hold *h, uint64_t deadline
 
 static int rw_release(const struct seat *seat, const struct hold *h)
 {
-    if (!baseline_holds(seat, h))
+    if (!hold_is_named(seat, h))
         return -PAWL_ENOTOWNER;
     pthread_rwlock_unlock(lock_here(seat, h->index));
     hold_close(seat, h);
@@ -142,6 +142,6 @@ const struct design design_pthread_rw = {
     .format = rw_format,
     .acquire = rw_acquire,
     .release = rw_release,
-    .holds = baseline_holds,
+    .holds = hold_is_named,
     .peek = rw_peek,
 };

@@ -217,6 +217,6 @@ const struct design design_rmarw = {
     .desc_size = sizeof(struct queue_desc),
     .acquire = rmarw_acquire,
     .release = rmarw_release,
-    .holds = baseline_holds,
+    .holds = hold_is_named,
     .peek = rmarw_peek,
 };

@@ -173,7 +173,7 @@ static int announce(const struct seat *seat, struct hold *h)
     h->token = 0; /* not a fencing token: the number of the attempt */
     if (seat->me->ranges)
         hold_note_range(seat, h);
-    return hold_publish(seat, h, baseline_state(h)); /* so that inspection shows the holder */
+    return hold_publish(seat, h, record_named(h->mode)); /* so that inspection shows the holder */
 }
 
 int rpc_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
@@ -205,7 +205,7 @@ static int rpc_retry_acquire(const struct seat *seat, struct hold *h, uint64_t d
 int rpc_release(const struct seat *seat, const struct hold *h)
 {
     struct call c;
-    int rc = hold_change(seat, h, baseline_state(h), RECORD_WAIT);
+    int rc = hold_change(seat, h, record_named(h->mode), RECORD_WAIT);
     if (rc)
         return rc;
     name(seat, h, &c);

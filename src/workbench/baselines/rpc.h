@@ -56,7 +56,7 @@ int rpc_peek(const struct seat *seat, uint64_t index, struct lock_view *out);
 #define RPC_COMMON(more_features, acquire_fn, store)                                                                               \
     .kind = DESIGN_BASELINE, .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TIMEOUT | (more_features),                      \
     .substrates = DESIGN_ON_SIM, .tolerates = BASELINE_TOLERATES, .lock_size = 16, .desc_size = RPC_DESC_SIZE,                     \
-    .acquire = (acquire_fn), .release = rpc_release, .holds = baseline_holds, .peek = rpc_peek, .server_bytes = rpc_server_bytes,  \
+    .acquire = (acquire_fn), .release = rpc_release, .holds = hold_is_named, .peek = rpc_peek, .server_bytes = rpc_server_bytes,   \
     .serve = rpc_serve, .variant = &(store)
 
 /* ---- the server's desk ---- */

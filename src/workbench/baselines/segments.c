@@ -9,8 +9,6 @@
 #include "workbench/baselines/baselines.h"
 #include "workbench/baselines/ticket_lock.h"
 
-#include <errno.h>
-
 #define FACTOR 8 /* by which the estimate is wrong */
 enum { LENGTH };
 
@@ -110,7 +108,7 @@ static int segments_acquire(const struct seat *seat, struct hold *h, uint64_t de
     segments_of(seat->space, h->start, h->end, &first, &last);
     h->token = 0;
     hold_note_range(seat, h);
-    int rc = hold_publish(seat, h, baseline_state(h)); /* so that inspection shows the holder */
+    int rc = hold_publish(seat, h, record_named(h->mode)); /* so that inspection shows the holder */
     for (at = first; at < last && !rc; at += !rc)
         rc = ticket_lock_at(seat, segment_addr(seat, h, at), h->mode, deadline == DEADLINE_TRY);
     if (rc == -PAWL_EHELD) {
@@ -123,7 +121,7 @@ static int segments_acquire(const struct seat *seat, struct hold *h, uint64_t de
 static int segments_release(const struct seat *seat, const struct hold *h)
 {
     uint64_t first, last;
-    int rc = hold_change(seat, h, baseline_state(h), RECORD_WAIT); /* of two tasks that release it only one does */
+    int rc = hold_change(seat, h, record_named(h->mode), RECORD_WAIT); /* of two tasks that release it only one does */
     if (rc)
         return rc;
     segments_of(seat->space, h->start, h->end, &first, &last);
@@ -169,7 +167,7 @@ static int segments_peek(const struct seat *seat, uint64_t index, struct lock_vi
                                                 .acquire = segments_acquire,                                                       \
                                                 .release = segments_release,                                                       \
                                                 .cover = segments_cover,                                                           \
-                                                .holds = baseline_holds,                                                           \
+                                                .holds = hold_is_named,                                                            \
                                                 .peek = segments_peek}
 
 SEGMENTS(exact, "exact", "ranges in segments of their own length, each under a dslr lock");

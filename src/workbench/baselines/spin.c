@@ -51,6 +51,6 @@ const struct design design_spin = {
     .lock_size = sizeof(struct owned_lock),
     .acquire = spin_acquire,
     .release = spin_release,
-    .holds = baseline_holds,
+    .holds = hold_is_named,
     .peek = owned_peek,
 };

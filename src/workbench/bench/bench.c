@@ -97,9 +97,10 @@ bool bench_is_over(const struct bench_window *w, unsigned client)
 void bench_count(struct bench_window *w, unsigned client, enum pawl_mode mode, uint64_t acquire_ns, uint64_t release_begin_ns)
 {
     struct bench_steps *steps = &w->out->steps;
-    *(mode == PAWL_SHARED ? &steps->shared_ns : &steps->exclusive_ns) += acquire_ns;
-    *(mode == PAWL_SHARED ? &steps->shared : &steps->exclusive) += 1;
-    steps->release_ns += bench_now(w) - release_begin_ns;
+    steps->ns[mode == PAWL_SHARED] += acquire_ns;
+    steps->count[mode == PAWL_SHARED]++;
+    steps->ns[2] += bench_now(w) - release_begin_ns;
+    steps->count[2]++;
     uint64_t interval = w->params->series_ns ? (bench_now(w) - w->start_ns) / w->params->series_ns : BENCH_SERIES_MAX;
     if (interval < BENCH_SERIES_MAX)
         w->out->series[interval]++;
@@ -152,6 +153,11 @@ static double goodput(const struct bench_round *r)
     return r->elapsed_ns ? (double)r->ops * (double)NS_PER_S / (double)r->elapsed_ns : 0;
 }
 
+static double mean(uint64_t sum, uint64_t count)
+{
+    return count ? (double)sum / (double)count : 0;
+}
+
 static void sum_up(const struct bench_result *result, struct bench_summary *out)
 {
     struct fab_counts cycle = {0};
@@ -166,36 +172,24 @@ static void sum_up(const struct bench_result *result, struct bench_summary *out)
         out->aborts += r->aborts;
         out->timeouts += r->timeouts;
         out->violations += r->violations;
-        cycle.atomics += r->cycle.atomics;
-        cycle.reads += r->cycle.reads;
-        cycle.writes += r->cycle.writes;
-        cycle.sends += r->cycle.sends;
+        bench_add(&cycle, NULL, &r->cycle, sizeof cycle);
+        bench_add(&steps, NULL, &r->steps, sizeof steps);
+        bench_add(&out->grants, NULL, &r->grants, sizeof out->grants);
         round_trips += r->acquire_round_trips;
         packets += r->packets;
         out->granted = r->granted;
         out->fast = !i || r->fast < out->fast ? r->fast : out->fast;
-        bench_add_grants(&out->grants, (struct packet_grants){0}, r->grants);
-        steps.exclusive_ns += r->steps.exclusive_ns;
-        steps.exclusive += r->steps.exclusive;
-        steps.shared_ns += r->steps.shared_ns;
-        steps.shared += r->steps.shared;
-        steps.release_ns += r->steps.release_ns;
-        for (unsigned k = 0; k < countof(steps.parts); k++)
-            for (unsigned step = 0; step < STEPS; step++)
-                steps.parts[k][step] += r->steps.parts[k][step];
     }
     const uint64_t counts[] = {cycle.atomics, cycle.reads, cycle.writes, cycle.sends};
     for (unsigned i = 0; i < countof(counts); i++)
-        out->per_cycle[i] = out->ops ? (double)counts[i] / (double)out->ops : 0;
-    out->acquire_round_trips = out->ops ? (double)round_trips / (double)out->ops : 0;
-    out->packets = out->ops ? (double)packets / (double)out->ops : 0;
-    out->mean_ns[0] = steps.exclusive ? (double)steps.exclusive_ns / (double)steps.exclusive : 0;
-    out->mean_ns[1] = steps.shared ? (double)steps.shared_ns / (double)steps.shared : 0;
-    const uint64_t of[] = {steps.exclusive, steps.shared, out->ops};
-    for (unsigned k = 0; k < countof(of); k++)
+        out->per_cycle[i] = mean(counts[i], out->ops);
+    out->acquire_round_trips = mean(round_trips, out->ops);
+    out->packets = mean(packets, out->ops);
+    for (unsigned k = 0; k < countof(steps.count); k++) {
+        out->mean_ns[k] = mean(steps.ns[k], steps.count[k]);
         for (unsigned step = 0; step < STEPS; step++)
-            out->part_ns[k][step] = of[k] ? (double)steps.parts[k][step] / (double)of[k] : 0;
-    out->mean_ns[2] = out->ops ? (double)steps.release_ns / (double)out->ops : 0;
+            out->part_ns[k][step] = mean(steps.parts[k][step], steps.count[k]);
+    }
 }
 
 void bench_summarize(const struct bench_result *result, const struct bench_result *last, struct bench_summary *out)

@@ -58,10 +58,8 @@ struct bench_params {
 
 /* Where the time of operations went: sums. */
 struct bench_steps {
-    uint64_t exclusive_ns, exclusive; /* acquisitions */
-    uint64_t shared_ns, shared;
-    uint64_t release_ns;      /* of all */
-    uint64_t parts[3][STEPS]; /* of acquisitions exclusive and shared, and of releases: how long each step took */
+    uint64_t ns[3], count[3]; /* of acquisitions exclusive and shared, and of releases */
+    uint64_t parts[3][STEPS]; /* how long each step of them took */
 };
 
 /* Acquisitions that were timed, and how they ended. */
@@ -188,13 +186,11 @@ int bench_sim_verdict(const struct bench_window *w, enum sim_end end, unsigned c
 /* Collects the results at the end of a simulated round. */
 void bench_sim_collect(const struct bench_window *w, uint64_t wall_begin_ns);
 
-/* to += upto - from. */
-static inline void bench_add_grants(struct packet_grants *to, struct packet_grants from, struct packet_grants upto)
+/* Adds to a struct that has nothing but uint64_t the difference of two others of its kind; from null: all of upto. */
+static inline void bench_add(void *to, const void *from, const void *upto, size_t bytes)
 {
-    to->by_switch += upto.by_switch - from.by_switch;
-    to->by_agent += upto.by_agent - from.by_agent;
-    to->by_server += upto.by_server - from.by_server;
-    to->local += upto.local - from.local;
+    for (size_t i = 0; i < bytes / sizeof(uint64_t); i++)
+        ((uint64_t *)to)[i] += ((const uint64_t *)upto)[i] - (from ? ((const uint64_t *)from)[i] : 0);
 }
 
 void bench_fairness(struct bench_round *out, const uint64_t *counts, unsigned clients);

@@ -27,8 +27,10 @@ static struct packet_grants grants_of(const struct bench_rack *b)
 {
     const struct packet_design *d = b->rack.design;
     struct packet_grants sum = {.by_server = d->host_grants ? 0 : b->window.ops};
-    for (unsigned i = 0; d->host_grants && i < b->window.params->nodes; i++)
-        bench_add_grants(&sum, (struct packet_grants){0}, d->host_grants(b->rack.hosts[i].memory));
+    for (unsigned i = 0; d->host_grants && i < b->window.params->nodes; i++) {
+        const struct packet_grants grants = d->host_grants(b->rack.hosts[i].memory);
+        bench_add(&sum, NULL, &grants, sizeof sum);
+    }
     return sum;
 }
 
@@ -140,17 +142,25 @@ static struct rack_params rack_of(struct bench_rack *b)
     };
 }
 
+static int set_up(struct bench_rack *b, const struct bench_params *p, const struct design *design, unsigned round,
+                  struct bench_round *out)
+{
+    b->streams = calloc(p->clients, sizeof *b->streams);
+    int rc = b->streams ? bench_window_open(&b->window, p, design, round, out) : -ENOMEM;
+    if (rc)
+        return rc;
+    b->window.sim = &b->rack.sim;
+    b->window.start_ns = GATHER_NS + p->warmup_ns;
+    for (unsigned i = 0; i < p->clients; i++)
+        workload_start(&b->streams[i], &p->workload, &b->window.zipf, round * p->clients + i);
+    struct rack_params params = rack_of(b);
+    return rack_init(&b->rack, &params);
+}
+
 static int run(struct bench_rack *b, char why[BENCH_WHY_LEN])
 {
-    struct rack_params params = rack_of(b);
-    b->window.start_ns = GATHER_NS + b->window.params->warmup_ns;
-    int rc = rack_init(&b->rack, &params);
-    if (rc) {
-        snprintf(why, BENCH_WHY_LEN, "cannot set up the simulated rack: %s", strerror(-rc));
-        return rc;
-    }
     enum sim_end end = rack_run(&b->rack);
-    rc = bench_sim_verdict(&b->window, end, b->rack.clients_done, why);
+    int rc = bench_sim_verdict(&b->window, end, b->rack.clients_done, why);
     rack_free(&b->rack);
     return rc;
 }
@@ -159,7 +169,7 @@ static void collect(struct bench_rack *b, uint64_t begin_ns)
 {
     b->window.out->packets = b->packets_after - b->packets_before;
     b->window.out->granted = true;
-    bench_add_grants(&b->window.out->grants, b->grants_before, b->grants_after);
+    bench_add(&b->window.out->grants, &b->grants_before, &b->grants_after, sizeof b->grants_after);
     bench_sim_collect(&b->window, begin_ns);
 }
 
@@ -168,22 +178,17 @@ int bench_rack_round(const struct bench_params *p, const struct design *design, 
 {
     uint64_t begin_ns = world_clock(CLOCK_MONOTONIC);
     struct bench_rack *b = calloc(1, sizeof *b);
-    struct workload_stream *streams = calloc(p->clients, sizeof *streams);
-    int rc = b && streams ? bench_window_open(&b->window, p, design, round, out) : -ENOMEM;
-    for (unsigned i = 0; i < p->clients && !rc; i++)
-        workload_start(&streams[i], &p->workload, &b->window.zipf, round * p->clients + i);
-    if (rc) {
+    int rc = b ? set_up(b, p, design, round, out) : -ENOMEM;
+    if (rc)
         snprintf(why, BENCH_WHY_LEN, "cannot set up the simulated rack: %s", strerror(-rc));
-    } else {
-        b->window.sim = &b->rack.sim;
-        b->streams = streams;
+    else
         rc = run(b, why);
-    }
     if (!rc)
         collect(b, begin_ns);
-    if (b)
+    if (b) {
         bench_window_close(&b->window);
-    free(streams);
+        free(b->streams);
+    }
     free(b);
     return rc;
 }

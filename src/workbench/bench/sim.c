@@ -40,15 +40,6 @@ static struct bench_sim *bench_of(const struct cluster_task *t)
     return t->client->cluster->params.user;
 }
 
-static void add_counts(struct fab_counts *to, const struct fab_counts *from, const struct fab_counts *upto)
-{
-    to->atomics += upto->atomics - from->atomics;
-    to->reads += upto->reads - from->reads;
-    to->writes += upto->writes - from->writes;
-    to->sends += upto->sends - from->sends;
-    to->round_trips += upto->round_trips - from->round_trips;
-}
-
 static const struct locker *locker_of(const struct cluster_task *t, uint64_t *lock)
 {
     const struct bench_sim *b = bench_of(t);
@@ -63,13 +54,12 @@ static const struct locker *locker_of(const struct cluster_task *t, uint64_t *lo
 static void mark(struct bench_sim *b)
 {
     uint64_t now = bench_now(&b->window), end = b->window.start_ns + b->window.params->seconds_ns;
-    const struct fab_counts none = {0};
     if (b->window.params->ops || b->window.params->deaths || now < b->window.start_ns || b->ended || (b->begun && now < end))
         return;
     struct fab_counts *to = b->begun ? &b->verbs_after : &b->verbs_before;
     for (unsigned i = 0; i < b->window.params->clients; i++)
         if (b->cluster.clients[i].tasks[0].ep)
-            add_counts(to, &none, &b->cluster.clients[i].tasks[0].ep->counts);
+            bench_add(to, NULL, &b->cluster.clients[i].tasks[0].ep->counts, sizeof *to);
     b->ended = b->begun;
     b->begun = true;
 }
@@ -102,7 +92,7 @@ static void count(struct cluster_task *t, const struct fab_counts *before, const
         steps->parts[2][step] += clock->ns[step];
     }
     b->window.out->acquire_round_trips += o->acquire_round_trips;
-    add_counts(&b->window.out->cycle, before, &t->ep->counts);
+    bench_add(&b->window.out->cycle, before, &t->ep->counts, sizeof *before);
 }
 
 static unsigned enter(struct bench_sim *b, const struct cluster_task *t, const struct workload_op *op, const struct hold *h,
@@ -296,18 +286,33 @@ static struct cluster_params cluster_of(struct bench_sim *b)
     };
 }
 
+static int set_up(struct bench_sim *b, const struct bench_params *p, const struct design *design, unsigned round,
+                  struct bench_round *out)
+{
+    b->clients = calloc(p->clients, sizeof *b->clients);
+    b->slots = aligned_alloc(_Alignof(struct range_slot), p->clients * sizeof *b->slots);
+    int rc = b->clients && b->slots ? bench_window_open(&b->window, p, design, round, out) : -ENOMEM;
+    if (rc)
+        return rc;
+    memset(b->slots, 0, p->clients * sizeof *b->slots);
+    b->window.sim = &b->cluster.sim;
+    for (unsigned i = 0; i < p->clients; i++) {
+        struct workload_stream *s = &b->clients[i].stream;
+        workload_start(s, &p->workload, &b->window.zipf, round * p->clients + i);
+        s->client = i;
+        s->clients = p->clients;
+        s->hosts = p->nodes;
+        s->tallies = b->tallies;
+    }
+    struct cluster_params params = cluster_of(b);
+    return p->partitioned ? partition_init(&b->partition, &b->cluster, &params) : cluster_init(&b->cluster, &params);
+}
+
 static int run(struct bench_sim *b, char why[BENCH_WHY_LEN])
 {
-    struct cluster_params params = cluster_of(b);
-    bool parts = b->window.params->partitioned;
-    int rc = parts ? partition_init(&b->partition, &b->cluster, &params) : cluster_init(&b->cluster, &params);
-    if (rc) {
-        snprintf(why, BENCH_WHY_LEN, "cannot set up the simulated cluster: %s", strerror(-rc));
-        return rc;
-    }
     enum sim_end end = cluster_run(&b->cluster);
-    rc = bench_sim_verdict(&b->window, end, b->cluster.clients_done, why);
-    if (parts)
+    int rc = bench_sim_verdict(&b->window, end, b->cluster.clients_done, why);
+    if (b->window.params->partitioned)
         partition_free(&b->partition);
     else
         cluster_free(&b->cluster);
@@ -322,7 +327,7 @@ static void collect(struct bench_sim *b, uint64_t begin_ns)
             b->window.counts[i];
     if (b->ended) {
         out->cycle = (struct fab_counts){0};
-        add_counts(&out->cycle, &b->verbs_before, &b->verbs_after);
+        bench_add(&out->cycle, &b->verbs_before, &b->verbs_after, sizeof out->cycle);
     }
     bench_sim_collect(&b->window, begin_ns);
 }
@@ -332,30 +337,18 @@ int bench_sim_round(const struct bench_params *p, const struct design *design, u
 {
     uint64_t begin_ns = world_clock(CLOCK_MONOTONIC);
     struct bench_sim *b = calloc(1, sizeof *b);
-    struct sim_client *clients = calloc(p->clients, sizeof *clients);
-    struct range_slot *slots = aligned_alloc(_Alignof(struct range_slot), p->clients * sizeof *slots);
-    int rc = b && clients && slots ? bench_window_open(&b->window, p, design, round, out) : -ENOMEM;
-    for (unsigned i = 0; i < p->clients && !rc; i++) {
-        workload_start(&clients[i].stream, &p->workload, &b->window.zipf, round * p->clients + i);
-        clients[i].stream.client = i;
-        clients[i].stream.clients = p->clients;
-        clients[i].stream.hosts = p->nodes;
-        clients[i].stream.tallies = b->tallies;
-    }
-    if (rc) {
+    int rc = b ? set_up(b, p, design, round, out) : -ENOMEM;
+    if (rc)
         snprintf(why, BENCH_WHY_LEN, "cannot set up the simulated cluster: %s", strerror(-rc));
-    } else {
-        b->window.sim = &b->cluster.sim;
-        b->clients = clients;
-        b->slots = memset(slots, 0, p->clients * sizeof *slots);
+    else
         rc = run(b, why);
-    }
     if (!rc)
         collect(b, begin_ns);
-    if (b)
+    if (b) {
         bench_window_close(&b->window);
-    free(slots);
-    free(clients);
+        free(b->slots);
+        free(b->clients);
+    }
     free(b);
     return rc;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the clients of a benchmark do: which lock next, shared or not; and a validator per lock that notices two holders where one
+/* Operations of a benchmark's clients: which lock next, shared or not; and a validator per lock that notices two holders where one
  * is allowed, without an atomic of its own that would be measured too. */
 #ifndef PAWL_WORKBENCH_BENCH_WORKLOAD_H
 #define PAWL_WORKBENCH_BENCH_WORKLOAD_H

@@ -198,7 +198,7 @@ static int busted_peek(const struct seat *seat, uint64_t index, struct lock_view
                                               .lock_size = 16,                                                                     \
                                               .acquire = acquire,                                                                  \
                                               .release = release,                                                                  \
-                                              .holds = baseline_holds,                                                             \
+                                              .holds = hold_is_named,                                                              \
                                               .recover = recover,                                                                  \
                                               .peek = busted_peek}
 
@@ -303,7 +303,7 @@ const struct design design_busted_no_fence = {
     .local = true,
     .acquire = no_fence_acquire,
     .release = no_fence_release,
-    .holds = baseline_holds,
+    .holds = hold_is_named,
     .peek = no_fence_peek,
 };
 
@@ -348,6 +348,6 @@ const struct design design_busted_mixed_cas = {
     .lock_size = 16,
     .acquire = mixed_cas_acquire,
     .release = mixed_cas_release,
-    .holds = baseline_holds,
+    .holds = hold_is_named,
     .peek = busted_peek,
 };

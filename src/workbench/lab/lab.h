@@ -16,8 +16,6 @@
 #include "lib/explain.h"
 #include "wire/packet.h"
 
-#include <sys/types.h>
-
 #define LAB_DIR "/run/pawl-lab"
 #define LAB_NAME_MAX 31
 #define LAB_RACKS_MAX 8

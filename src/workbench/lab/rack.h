@@ -6,6 +6,8 @@
 
 #include "workbench/lab/lab.h"
 
+#include <sys/types.h>
+
 #define LAB_PINS (LAB_PATH + 16)
 #define LAB_PLACE 64
 

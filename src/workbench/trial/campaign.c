@@ -24,6 +24,7 @@
 #define RANK_SALT UINT64_C(0x72616e6b)
 #define NAMES_SALT UINT64_C(0x6e616d6573)
 #define LONG_SALT UINT64_C(0x6c6f6e67)
+#define MEMBER_SALT UINT64_C(0x6d656d626572)
 #define SWARM_SALT UINT64_C(0x737761726d)
 #define MODEL_SALT UINT64_C(0x6d6f64656c73)
 #define MODEL_ONE_IN 4 /* runs of a swarm: with the model of a testbed, whose verbs and packets are in other proportions */
@@ -225,8 +226,8 @@ static void swarm_cluster(struct campaign *c, const struct campaign_params *p, s
     out->capacity = min_u64(out->capacity, c->locks);
 }
 
-/* What the fabric can do. Campaign 1 has one with or without masked verbs; campaign 2 any set, in half of its runs. The node of a
- * fabric without 128-bit atomics assigns slots, and others may. Not from the streams: the other draws stay what they are. */
+/* Capabilities of the fabric. Campaign 1 has one with or without masked verbs; campaign 2 any set, in half of its runs. The node of
+ * a fabric without 128-bit atomics assigns slots, and others may. Not from the streams: the other draws stay what they are. */
 static void draw_caps(const struct campaign_params *p, struct cluster_params *out)
 {
     uint64_t drawn = mix64(p->seed ^ CAPS_SALT), assigns = mix64(p->seed ^ ASSIGN_SALT);
@@ -284,7 +285,9 @@ static int run_cluster(struct campaign *c, const struct campaign_params *p, cons
     int rc = begin(c, params.safety_ns, params.clients);
     if (rc)
         return rc;
-    if (c->busy && !p->faults) {
+    params.strikes = p->strikes;
+    params.strike_count = p->strike_count;
+    if (c->busy && !p->faults && !p->strike_count) {
         params.fabric_caps |= FAB_MASKED; /* built from compare-and-swaps, a step can be overtaken for ever */
         c->oracle.overtaking = p->design->overtaking;
         c->oracle.others = params.clients * params.tasks;
@@ -341,6 +344,7 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
         .safety_ns = SAFETY_MIN_NS + rng_below(r, SAFETY_SPAN_NS),
         .lease_ns = c->mix.lease_ns,
         .retry_ns = RETRY_NS,
+        .member_ns = c->mix.lease_ns << mix64(p->seed ^ MEMBER_SALT) % 4, /* not from the stream either */
         .options = p->design->packet->draws ? rng_next(r) & p->design->packet->draws : 0,
         .trace = p->trace,
         .work = campaign_work,

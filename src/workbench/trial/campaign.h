@@ -4,6 +4,7 @@
 #ifndef PAWL_WORKBENCH_TRIAL_CAMPAIGN_H
 #define PAWL_WORKBENCH_TRIAL_CAMPAIGN_H
 
+#include "fabric/sim.h"
 #include "workbench/trial/oracle.h"
 #include "workbench/trial/swarm.h"
 #include "world/sim.h"
@@ -16,10 +17,12 @@ struct campaign_params {
     uint64_t seed;
     unsigned campaign; /* CAMPAIGN_FIXED (0, too) or CAMPAIGN_SWARM */
     struct swarm_limits limits;
-    const uint32_t *caps;    /* of the fabric; null: as the seed draws */
-    unsigned nodes;          /* that one-sided locks lie on; 0: as the seed draws */
-    bool on_node;            /* one-sided designs: on memory nodes */
-    uint64_t verbs_mistakes; /* of their executors */
+    const uint32_t *caps;       /* of the fabric; null: as the seed draws */
+    unsigned nodes;             /* that one-sided locks lie on; 0: as the seed draws */
+    bool on_node;               /* one-sided designs: on memory nodes */
+    uint64_t verbs_mistakes;    /* of their executors */
+    struct sim_strike *strikes; /* one-sided designs: at requests of these clients, by their numbers */
+    unsigned strike_count;
     FILE *trace;
 };
 

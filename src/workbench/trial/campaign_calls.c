@@ -5,7 +5,6 @@
  * there. */
 #include "workbench/trial/campaign_ops.h"
 
-#include <errno.h>
 #include <inttypes.h>
 
 enum fate { FATE_OPEN, FATE_DONE, FATE_BARRED };
@@ -44,7 +43,7 @@ size_t campaign_apply(void *user, const pawl_work *w, void *out, size_t room)
     return sizeof r;
 }
 
-/* What the client was told must be so. */
+/* Checks that the answer to the client is true. */
 static void check_fate(struct actor *a, uint64_t number, int rc)
 {
     struct campaign *c = campaign_of(a);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a campaign's clients do: inside of the files campaign*.c. */
+/* Operations of a campaign's clients: inside of the files campaign*.c. */
 #ifndef PAWL_WORKBENCH_TRIAL_CAMPAIGN_OPS_H
 #define PAWL_WORKBENCH_TRIAL_CAMPAIGN_OPS_H
 
@@ -72,7 +72,7 @@ int campaign_tune(struct actor *a); /* an operator's: changes how a lock is laid
 int campaign_nested_locks(struct actor *a);
 int campaign_order(struct actor *a); /* something to be done by the lock's data server */
 
-/* What a data server does. */
+/* The work of a data server. */
 size_t campaign_apply(void *user, const pawl_work *w, void *out, size_t room);
 
 /* Around an operation: sometimes another task cancels it. */
@@ -85,7 +85,7 @@ uint64_t campaign_draw_deadline(struct actor *a);
 /* Codes that an operation may end with in a world full of faults, the lock not being held. */
 bool campaign_excusable(int rc);
 
-/* What an actor does from the beginning to the end: the last client audits, all others work. */
+/* The work of an actor from the beginning to the end: the last client audits, all others work. */
 bool campaign_work(struct actor *a);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the clients of a campaign do, and the auditor afterwards. */
+/* The work of a campaign's clients, and of the auditor afterwards. */
 #include "workbench/trial/campaign_ops.h"
 
 #include <errno.h>

@@ -3,7 +3,6 @@
 #include "workbench/trial/cluster.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define SLOTS_SPARE 8 /* sessions that are lost and not yet recovered from keep their slots; unless more are asked for */
@@ -80,7 +79,7 @@ static void on_restarted(void *ctx, struct sim_process *process)
         sim_spawn(process, "keeper", cluster_keeper_task, &client->at[0]);
 }
 
-/* What a session at that node keeps for itself; its descriptors lie on the client's host, behind those of the clients before it
+/* The session's own memory at that node; its descriptors lie on the client's host, behind those of the clients before it
  * there. 0 is no address. */
 static int add_session(struct cluster_client *client, unsigned node)
 {
@@ -213,9 +212,14 @@ int cluster_init(struct cluster *c, const struct cluster_params *p)
     const struct sim_hooks hooks = {.ctx = c, .process_crashed = on_crashed, .process_restarted = on_restarted};
     sim_hooks_add(&c->sim, &hooks);
     rc = c->fabric && c->clients && (c->wire || !p->on_node) ? add_hosts(c) : -ENOMEM;
-    if (rc)
+    if (rc) {
         cluster_free(c);
-    return rc;
+        return rc;
+    }
+    for (unsigned i = 0; i < p->strike_count; i++)
+        p->strikes[i].process = c->clients[p->strikes[i].process].process->id;
+    sim_fabric_strike(c->fabric, p->strikes, p->strike_count);
+    return 0;
 }
 
 static void free_session(struct session *s)

@@ -67,7 +67,7 @@ struct cluster_task {
     bool ready[CLUSTER_NODES_MAX];
 };
 
-/* What a client's task does once its session is open. Returning true ends the task for good; false: the session was lost, start
+/* The work of a client's task once its session is open. Returning true ends the task for good; false: the session was lost, start
  * again with another. */
 typedef bool (*cluster_work_fn)(struct cluster_task *task);
 
@@ -102,11 +102,13 @@ struct cluster_params {
     uint32_t faults;
     bool swarm; /* uneven faults: sim_config */
     uint32_t fabric_caps, fabric_mistakes;
-    uint32_t node_mistakes;  /* CLUSTER_HASTY_NODE */
-    bool on_node;            /* the nodes are memory nodes, and verbs are datagrams; else a fabric with NICs */
-    uint32_t node_can;       /* enum verbs_can */
-    uint64_t verbs_mistakes; /* of their executors */
-    bool assigned;           /* the node assigns slots; else clients claim them, which takes 128-bit atomics */
+    uint32_t node_mistakes;     /* CLUSTER_HASTY_NODE */
+    bool on_node;               /* the nodes are memory nodes, and verbs are datagrams; else a fabric with NICs */
+    uint32_t node_can;          /* enum verbs_can */
+    uint64_t verbs_mistakes;    /* of their executors */
+    struct sim_strike *strikes; /* of clients' processes: `process` is the client's number, and becomes its process's */
+    unsigned strike_count;
+    bool assigned; /* the node assigns slots; else clients claim them, which takes 128-bit atomics */
     uint64_t seed;
     uint64_t safety_ns;
     uint64_t time_max_ns;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an actor of the simulated cluster calls: each lock at the node that has it. */
+/* Calls of an actor of the simulated cluster: each lock at the node that has it. */
 #include "lib/hash.h"
 #include "workbench/trial/cluster.h"
 
@@ -42,9 +42,10 @@ static struct hold hold_there(const struct hold *h)
     return there;
 }
 
-static void hold_here(struct hold *h, unsigned node)
+/* After a call to the node's locker. */
+static void hold_here(struct actor *a, const struct locker *l, struct hold *h)
 {
-    h->index |= (uint64_t)node << NODE_SHIFT;
+    h->index |= (uint64_t)(l - cluster_task_of(a)->lockers) << NODE_SHIFT;
 }
 
 /* After a call that said so, every later call says that the client is lost (I8). */
@@ -65,12 +66,12 @@ static int locker_at(struct actor *a, unsigned node, const struct locker **out)
     return t->client->lost ? -PAWL_ELOST : cluster_want_session(t, node);
 }
 
-static int locker_for(struct actor *a, pawl_key *key, unsigned *node, const struct locker **out)
+static int locker_for(struct actor *a, pawl_key *key, const struct locker **out)
 {
     const struct cluster *c = cluster_task_of(a)->client->cluster;
-    *node = cluster_node_of(c, *key);
+    unsigned node = cluster_node_of(c, *key);
     *key = key_there(c, *key);
-    return locker_at(a, *node, out);
+    return locker_at(a, node, out);
 }
 
 /* ---- one lock ---- */
@@ -78,12 +79,11 @@ static int locker_for(struct actor *a, pawl_key *key, unsigned *node, const stru
 static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
 {
     const struct locker *l;
-    unsigned node;
-    int rc = locker_for(a, &key, &node, &l);
+    int rc = locker_for(a, &key, &l);
     if (!rc)
         rc = locker_lock(l, key, mode, deadline, out);
     if (!rc)
-        hold_here(out, node);
+        hold_here(a, l, out);
     return told(a, rc);
 }
 
@@ -91,12 +91,11 @@ static int actor_lock_range(struct actor *a, pawl_key key, uint64_t start, uint6
                             struct hold *out)
 {
     const struct locker *l;
-    unsigned node;
-    int rc = locker_for(a, &key, &node, &l);
+    int rc = locker_for(a, &key, &l);
     if (!rc)
         rc = locker_lock_range(l, key, start, end, mode, deadline, out);
     if (!rc)
-        hold_here(out, node);
+        hold_here(a, l, out);
     return told(a, rc);
 }
 
@@ -111,38 +110,35 @@ static int actor_unlock(struct actor *a, const struct hold *h)
 static int actor_convert(struct actor *a, struct hold *h, enum pawl_mode mode, uint64_t deadline)
 {
     const struct locker *l;
-    unsigned node = node_of_hold(h);
-    int rc = locker_at(a, node, &l);
+    int rc = locker_at(a, node_of_hold(h), &l);
     *h = hold_there(h);
     if (!rc)
         rc = locker_convert(l, h, mode, deadline);
-    hold_here(h, node);
+    hold_here(a, l, h);
     return told(a, rc);
 }
 
 static int actor_reshape(struct actor *a, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline)
 {
     const struct locker *l;
-    unsigned node = node_of_hold(h);
-    int rc = locker_at(a, node, &l);
+    int rc = locker_at(a, node_of_hold(h), &l);
     *h = hold_there(h);
     if (!rc)
         rc = locker_reshape(l, h, start, end, deadline);
-    hold_here(h, node);
+    hold_here(a, l, h);
     return told(a, rc);
 }
 
 static int actor_split(struct actor *a, struct hold *h, uint64_t at, struct hold *right)
 {
     const struct locker *l;
-    unsigned node = node_of_hold(h);
-    int rc = locker_at(a, node, &l);
+    int rc = locker_at(a, node_of_hold(h), &l);
     *h = hold_there(h);
     if (!rc)
         rc = locker_split(l, h, at, right);
-    hold_here(h, node);
+    hold_here(a, l, h);
     if (!rc)
-        hold_here(right, node);
+        hold_here(a, l, right);
     return told(a, rc);
 }
 
@@ -152,7 +148,7 @@ static int actor_split(struct actor *a, struct hold *h, uint64_t at, struct hold
 static int lock_part(struct actor *a, unsigned node, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
 {
     const struct cluster *c = cluster_task_of(a)->client->cluster;
-    const struct locker *l;
+    const struct locker *l = NULL;
     pawl_want part[ACTOR_WANTS_MAX];
     struct hold got[ACTOR_WANTS_MAX];
     unsigned n = 0;
@@ -167,7 +163,7 @@ static int lock_part(struct actor *a, unsigned node, const pawl_want *wants, uns
     for (unsigned i = 0, k = 0; i < count && !rc; i++)
         if (cluster_node_of(c, wants[i].key) == node) {
             holds[i] = got[k++];
-            hold_here(&holds[i], node);
+            hold_here(a, l, &holds[i]);
         }
     return told(a, rc);
 }
@@ -200,32 +196,28 @@ static int actor_lock_all(struct actor *a, const pawl_want *wants, unsigned coun
 static int actor_layout(struct actor *a, pawl_key key, struct lock_layout *out)
 {
     const struct locker *l;
-    unsigned node;
-    int rc = locker_for(a, &key, &node, &l);
+    int rc = locker_for(a, &key, &l);
     return told(a, rc ? rc : locker_layout(l, key, out));
 }
 
 static int actor_retune(struct actor *a, pawl_key key, unsigned m, uint64_t wait_ns, uint64_t deadline)
 {
     const struct locker *l;
-    unsigned node;
-    int rc = locker_for(a, &key, &node, &l);
+    int rc = locker_for(a, &key, &l);
     return told(a, rc ? rc : locker_retune(l, key, m, wait_ns, deadline));
 }
 
 static int actor_rescale(struct actor *a, pawl_key key, uint64_t units, uint64_t deadline)
 {
     const struct locker *l;
-    unsigned node;
-    int rc = locker_for(a, &key, &node, &l);
+    int rc = locker_for(a, &key, &l);
     return told(a, rc ? rc : locker_rescale(l, key, units, deadline));
 }
 
 static int actor_query(struct actor *a, pawl_key key, pawl_state *out)
 {
     const struct locker *l;
-    unsigned node;
-    int rc = locker_for(a, &key, &node, &l);
+    int rc = locker_for(a, &key, &l);
     return told(a, rc ? rc : locker_query(l, key, out));
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a client of the simulated cluster runs: a keeper for each of its sessions, and its work. */
+/* Tasks of a client of the simulated cluster: a keeper for each of its sessions, and its work. */
 #include "workbench/trial/cluster.h"
 
 #include <errno.h>

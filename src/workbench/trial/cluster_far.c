@@ -2,8 +2,6 @@
 /* A cluster whose lock memory is a memory node: verbs are datagrams on the simulated network, with its faults. */
 #include "workbench/trial/cluster.h"
 
-#include <errno.h>
-
 #define CONNECT_LEASES 2 /* for which a client asks the node for a connection, before it begins anew */
 #define FIRST_PORT 100
 

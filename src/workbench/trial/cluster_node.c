@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a node of the simulated cluster runs: formatting, assigning slots, looking after sessions, a lock server. */
+/* Tasks of a node of the simulated cluster: formatting, assigning slots, looking after sessions, a lock server. */
 #include "workbench/trial/cluster.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define CONNECT_NS (2 * CLUSTER_RETRY_NS) /* until a client asks the node again for a slot */

@@ -22,7 +22,7 @@
     (FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DUPLICATE) | FAULT_BIT(FAULT_REORDER) | FAULT_BIT(FAULT_UNKNOWN) |                    \
      FAULT_BIT(FAULT_PAUSE) | FAULT_BIT(FAULT_CRASH_CLIENT))
 
-/* What a client does: a letter per operation, X or x exclusive, S or s shared, x and s with a deadline. */
+/* Operations of a client: a letter each, X or x exclusive, S or s shared, x and s with a deadline. */
 struct exhaust_plan {
     unsigned clients;
     char ops[EXHAUST_CLIENTS_MAX][EXHAUST_OPS_MAX + 1];

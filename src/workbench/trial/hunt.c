@@ -2,8 +2,6 @@
 #include "workbench/trial/hunt.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -18,7 +16,7 @@
 #define TRACE_SECONDS_MAX 20      /* of CPU time: a run that hangs has a trace without end */
 #define TEXT_LEN 256              /* of what a worker that aborts says last */
 
-/* What a worker does: shared with the hunter, which finds there what a worker that died was about. */
+/* The seed that a worker runs: shared with the hunter, which reads there the seed of a worker that died. */
 struct worker {
     pid_t pid;
     uint64_t task; /* number of the run, + 1; 0: none yet */

@@ -12,7 +12,7 @@
 #define HUNT_JOBS_MAX 64u
 #define HUNT_DESIGNS_MAX 128u
 
-/* What the runs came to. */
+/* The sums of all runs. */
 struct hunt_sum {
     uint64_t seeds, grants, events, faults;
     uint64_t ns;     /* since the beginning */

@@ -30,7 +30,7 @@ struct oracle_holder {
     struct oracle_range range;
 };
 
-/* What is known about units that have the same history. */
+/* Knowledge about units that have the same history. */
 struct oracle_span {
     uint64_t end;            /* it starts where the one before it ends */
     uint64_t last_exclusive; /* token */

@@ -30,13 +30,17 @@ static uint32_t sim_host_of(const struct rack *r, struct place to)
     return to.machine < r->config.machines + r->server_count + 1u ? r->host_of[to.machine] : SIM_HOSTS_MAX + 1;
 }
 
-/* Where a host sends to for a lock server: what its welcome said, as long as the host is a member. */
+#define NOWHERE (SIM_WIRE_SWITCH + 2)
+
+/* Where a host sends to for a lock server: what the coordinator said last, as long as the host is a member. */
 static uint32_t seen_from(const struct rack *r, const struct sim_host *from, struct place to, uint32_t host)
 {
     for (unsigned i = 0; r->coordinator && i < r->params.hosts; i++)
-        for (unsigned n = 0; r->hosts[i].host == from && n < r->config.servers; n++)
-            if (r->config.server[n] == to.machine && net_addr_known(r->hosts[i].member.welcome.servers[n]))
-                return rack_sim_addr(r->hosts[i].member.welcome.servers[n]).host;
+        for (unsigned n = 0; r->hosts[i].host == from && n < r->config.servers; n++) {
+            struct net_addr at = r->hosts[i].member.welcome.servers[n];
+            if (r->config.server[n] == to.machine && (net_addr_known(at) || at.port == COORD_AWAY))
+                return net_addr_known(at) ? rack_sim_addr(at).host : NOWHERE;
+        }
     return host;
 }
 
@@ -47,6 +51,8 @@ void rack_send_all(struct rack *r, const struct sim_host *from)
         const struct packet_head *h = outbox_packet(o, i);
         const struct sim_addr sender = {.host = from->id, .port = h->from.port};
         const struct sim_addr to = {.host = seen_from(r, from, h->to, sim_host_of(r, h->to)), .port = h->to.port};
+        if (to.host == NOWHERE)
+            continue;
         assert(to.host <= SIM_WIRE_SWITCH);
         r->packets++;
         sim_wire_send(r->wire, sender, to, h, o->packet[i].len);
@@ -262,6 +268,15 @@ void rack_host_welcome(struct rack_member *m)
     for (uint32_t s = 0; s < r->config.sessions; s++)
         if (h->clients[s] && !h->clients[s]->process->alive && !h->clients[s]->finished)
             sim_process_restart(h->clients[s]->process);
+}
+
+void rack_host_place(struct rack_member *m, unsigned server, uint32_t life)
+{
+    struct rack_host *h = container_of(m, struct rack_host, member);
+    if (!h->rack->design->server_since)
+        return;
+    h->rack->design->server_since(h->memory, h->rack->config.server[server], life, rack_host_outbox(h));
+    rack_host_flush(h);
 }
 
 /* All its sessions are lost: other processes take the place of theirs when the host has joined again. */

@@ -37,7 +37,8 @@ struct rack_member {
     bool running, joined;
     uint64_t nonce;    /* of its JOIN */
     uint64_t tick_ns;  /* virtual: the next */
-    uint64_t until_ns; /* a host's lease, by its own clock */
+    uint64_t until_ns; /* a host's membership lease, by its own clock */
+    uint32_t places;   /* of a host: version of the lock servers' places that it goes by */
     uint16_t look_for; /* the coordinator asks whether locks name this machine */
     struct net_addr switches[RACKS_MAX];
     struct coord_welcome welcome;
@@ -132,6 +133,7 @@ struct rack_params {
     bool mortal_hosts;     /* FAULT_CRASH_SERVER strikes client hosts, too */
     uint32_t faults;
     uint64_t seed, safety_ns, time_max_ns, lease_ns, retry_ns, options, mistakes;
+    uint64_t member_ns;          /* the membership lease, if there is a coordinator; 0: as long as the lock lease */
     bool swarm;                  /* uneven faults: sim_config */
     unsigned crowd;              /* one event in so many finds an outbox without room, or with little; 0: none does */
     uint64_t events_max;         /* 0: any number, as of sim_config, */
@@ -270,6 +272,7 @@ void rack_switch_flush(struct rack *r); /* sends what the switch has in the outb
 
 void rack_host_welcome(struct rack_member *m);
 void rack_host_ended(struct rack_member *m);
+void rack_host_place(struct rack_member *m, unsigned server, uint32_t life); /* another lock server has, or will have, the place */
 void rack_box_welcome(struct rack_member *m);
 void rack_box_ended(struct rack_member *m);
 

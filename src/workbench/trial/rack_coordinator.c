@@ -32,11 +32,11 @@ struct rack_coordinator {
     bool open, begun; /* begun: the space exists */
     struct rng random;
     uint32_t active; /* faults in this run */
-    /* What the operator has set: */
-    uint64_t lease_ns, locks;
+    /* Set by the operator: */
+    uint64_t lease_ns, member_ns, locks;
     const char *path;
     uint32_t wall; /* the clock, in lives */
-    /* What the disk does: */
+    /* Faults of the disk: */
     uint64_t slow_ns, log_end;
     struct {
         bool is;
@@ -93,6 +93,7 @@ static struct coord_params params_of(struct rack_coordinator *k)
         .space = "sim",
         .locks = k->locks,
         .lease_ns = k->lease_ns,
+        .member_ns = max_u64(k->member_ns, k->lease_ns),
         .retry_ns = p->retry_ns,
         .machines = c->machines,
         .sessions = c->sessions,
@@ -241,6 +242,8 @@ static void meanwhile(struct rack_coordinator *k)
         count(k, FAULT_OPERATOR);
         if (rng_chance(r, 1, 2))
             k->lease_ns = (k->rack->params.lease_ns << rng_below(r, 4)) >> rng_below(r, 3); /* a quarter to eight times */
+        if (rng_chance(r, 1, 4))
+            k->member_ns = k->rack->params.lease_ns << rng_below(r, 5);
         k->wall = rng_chance(r, 1, 2) ? k->wall + 1 : (uint32_t)(1 + rng_below(r, 2 * WALL_BEGIN));
         if (rng_chance(r, 1, 3))
             k->path = PATH_OTHER;
@@ -345,6 +348,26 @@ void rack_coordinator_restarted(struct rack *r, const struct sim_process *proces
     sim_at(&r->sim, sim_now(&r->sim) + 1, start, k, process->generation);
 }
 
+/* The coordinator does not hear of a lock server and of some hosts for a while. They hear of each other. */
+static void cut_off_granter(struct rack_coordinator *k)
+{
+    struct rack *r = k->rack;
+    struct sim *sim = &r->sim;
+    uint64_t lease = r->params.lease_ns, draw = rng_next(&k->random);
+    uint64_t until = min_u64(sim_now(sim) + 2 * lease + rng_below(&k->random, 4 * (lease + k->member_ns)), r->params.safety_ns);
+    uint32_t server = r->servers[draw % r->server_count].process->host->id;
+    if (!(sim->faults.active & FAULT_BIT(FAULT_PARTITION)) || !rng_chance(&k->random, 2, 3))
+        return;
+    count(k, FAULT_PARTITION);
+    sim_partition(sim, k->host->id, server, until);
+    sim_partition(sim, server, k->host->id, until);
+    for (unsigned i = 0; i < r->params.hosts; i++)
+        if (draw >> (8 + i) & 1) {
+            sim_partition(sim, k->host->id, r->hosts[i].host->id, until);
+            sim_partition(sim, r->hosts[i].host->id, k->host->id, until);
+        }
+}
+
 /* A lock server at another address, which asks for a place again and again. It is given one only if no host can use the old server
  * any more. */
 static void start_spare(void *arg, uint64_t tag)
@@ -353,13 +376,14 @@ static void start_spare(void *arg, uint64_t tag)
     (void)tag;
     r->spare.spare = true;
     r->spare.machine = r->config.server[0];
+    cut_off_granter(r->coordinator);
     int rc = rack_box_add(r, &r->spare, RACK_SERVER, sim_host_new(&r->sim));
     assert(!rc);
 }
 
 /* ---- the beginning and the end ---- */
 
-/* What all of the rack go by is what the coordinator makes of its parameters. */
+/* All members of the rack use the configuration that the coordinator makes of its parameters. */
 static int take_config(struct rack_coordinator *k)
 {
     struct rack *r = k->rack;
@@ -396,6 +420,7 @@ int rack_coordinator_new(struct rack *r)
     k->path = PATH_OURS;
     k->lease_ns = r->params.lease_ns;
     k->locks = r->params.capacity ? r->params.capacity : r->params.locks;
+    k->member_ns = r->params.member_ns;
     sim_disk_init(&k->disk, &r->sim, r->params.seed);
     k->disk.on_sync = on_sync;
     k->disk.ctx = k;
@@ -412,7 +437,7 @@ void rack_coordinator_begin(struct rack *r)
     uint64_t times = rng_below(&k->random, CRASHES_MAX);
     start(k, k->process->generation);
     if (k->active & FAULT_BIT(FAULT_OPERATOR) && r->server_count)
-        sim_at_background(&r->sim, rng_below(&k->random, r->params.safety_ns), start_spare, r, 0);
+        sim_at_background(&r->sim, rng_below(&k->random, r->params.safety_ns / 2), start_spare, r, 0);
     if (k->active & FAULT_BIT(FAULT_CRASH_COORDINATOR))
         sim_at_background(&r->sim, 1 + rng_below(&k->random, 1 + r->params.safety_ns / (1 + times)), strike, k, times);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a seed decides about its campaign beside the faults: sizes, leases, how operations are mixed.
+/* Parameters of a campaign that its seed decides, beside the faults: sizes, leases, how operations are mixed.
  *
  * Campaign 1 has the same mix for all seeds. In campaign 2 each seed draws its own (swarm testing, Groce et al. 2012): a run that
  * always mixes everything hides what an uneven mix shows. Both draw sizes from the seed. */

@@ -3,7 +3,6 @@
 #include "world/sim_arena.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 int waits_init(struct waits *w, unsigned actors, bool full, uint64_t window_ns)

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The state of a coordinator, given what it does not expect: records that cannot be, configurations that are not the space's, and a
+ * disk on which each call fails once. What was acknowledged is there when the disk works again. */
+#include "cluster/service.h"
+#include "lib/explain.h"
+#include "tests/check.h"
+#include "tests/unit/coordinator_kit.h"
+#include "world/sim_disk.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PATH "state"
+#define NAMES 12u
+#define CALLS_MAX 2000u /* of the disk in one pass: far more than there are */
+
+static struct sim_disk disk;
+static struct service service;
+static uint64_t now = NS_PER_S;
+
+/* ---- a disk whose n-th call fails ---- */
+
+static uint64_t calls, fails_at; /* 0: never */
+static int fails_with;
+
+static int fails(void)
+{
+    return ++calls == fails_at ? fails_with : 0;
+}
+
+static int faulty_lock(struct disk *d, const char *path, struct disk_file **out)
+{
+    (void)d;
+    int rc = fails();
+    return rc ? rc : disk.disk.ops->lock(&disk.disk, path, out);
+}
+
+static int faulty_open(struct disk *d, const char *path, enum disk_open how, struct disk_file **out)
+{
+    (void)d;
+    int rc = fails();
+    return rc ? rc : disk.disk.ops->open(&disk.disk, path, how, out);
+}
+
+static void faulty_close(struct disk_file *f)
+{
+    disk.disk.ops->close(f);
+}
+
+static int faulty_size(struct disk_file *f, uint64_t *out)
+{
+    int rc = fails();
+    return rc ? rc : disk.disk.ops->size(f, out);
+}
+
+static int faulty_read(struct disk_file *f, void *to, uint64_t len, uint64_t at)
+{
+    int rc = fails();
+    return rc ? rc : disk.disk.ops->read(f, to, len, at);
+}
+
+static int faulty_write(struct disk_file *f, const void *from, uint64_t len, uint64_t at)
+{
+    int rc = fails();
+    return rc ? rc : disk.disk.ops->write(f, from, len, at);
+}
+
+static int faulty_extend(struct disk_file *f, uint64_t bytes)
+{
+    int rc = fails();
+    return rc ? rc : disk.disk.ops->extend(f, bytes);
+}
+
+static int faulty_sync(struct disk_file *f)
+{
+    int rc = fails();
+    return rc ? rc : disk.disk.ops->sync(f);
+}
+
+static int faulty_rename(struct disk *d, const char *from, const char *to)
+{
+    (void)d;
+    int rc = fails();
+    return rc ? rc : disk.disk.ops->rename(&disk.disk, from, to);
+}
+
+static struct disk faulty = {.ops = &(const struct disk_ops){.lock = faulty_lock,
+                                                             .open = faulty_open,
+                                                             .close = faulty_close,
+                                                             .size = faulty_size,
+                                                             .read = faulty_read,
+                                                             .write = faulty_write,
+                                                             .extend = faulty_extend,
+                                                             .sync = faulty_sync,
+                                                             .rename = faulty_rename}};
+
+/* ---- a service on it ---- */
+
+static struct coord_params rack(const char *design)
+{
+    struct coord_params p = coordinator_rack(design, 3);
+    p.locks = 1000;
+    p.keys = PAWL_KEYS_NAMED;
+    return p;
+}
+
+static int open_with(struct coord_params p, enum store_how how)
+{
+    const struct state_params where = {.disk = &faulty, .path = PATH, .how = how, .id = {7, 8}, .life = 5};
+    p.fresh = how == STORE_FRESH;
+    return service_open(&service, &p, &where, now);
+}
+
+static int open_it(enum store_how how)
+{
+    return open_with(rack("srvlock"), how);
+}
+
+static uint32_t name_of(unsigned i, char out[32])
+{
+    return (uint32_t)snprintf(out, 32, "name %u", i);
+}
+
+/* Names that are not in the directory yet, up to `count`; a lock server joins, too. */
+static void add_names(unsigned count)
+{
+    char name[32];
+    uint64_t index;
+    for (unsigned i = (unsigned)service.state.directory.count; i < count; i++)
+        CHECK_EQ(directory_add(&service.state.directory, name, name_of(i, name), 7, &index), 0);
+    struct coord_packet p;
+    struct service_answer a;
+    coord_make(&p, COORD_JOIN, "test", &service.coordinator.config.identity, 40);
+    p.role = COORD_SERVER;
+    p.at = net_v4(2, 70);
+    service_packet(&service, &p, sizeof p, net_v4(2, 70), now, &a);
+}
+
+/* The names of the first `least`, in their order, and no others. How many there are. */
+static uint64_t names_there(uint64_t least)
+{
+    const struct directory *d = &service.state.directory;
+    char name[32];
+    uint64_t index;
+    for (unsigned i = 0; i < d->count; i++) {
+        CHECK_EQ(directory_find(d, name, name_of(i, name), &index), 0);
+        CHECK_EQ(index, i);
+    }
+    if (d->count < least)
+        CHECK_FAIL("%" PRIu64 " names are there instead of %" PRIu64, d->count, least);
+    return d->count;
+}
+
+/* Opens, writes, opens again, and makes a snapshot, while call `at` of the disk fails. The number of names that were acknowledged.
+ */
+static uint64_t use_it(uint64_t at, int error, bool restore)
+{
+    uint64_t acknowledged = 0;
+    calls = 0;
+    fails_at = at;
+    fails_with = error;
+    for (unsigned pass = 0; pass < 4; pass++) {
+        enum store_how how = !pass ? STORE_FRESH : restore ? STORE_RESTORE : STORE_CONTINUE;
+        int rc = open_it(how);
+        if (rc && pass == 0)
+            rc = open_it(STORE_FRESH); /* the disk works again */
+        if (rc) {
+            CHECK(calls >= fails_at && fails_at && strstr(explained(), PATH));
+            CHECK_EQ(rc = open_it(STORE_CONTINUE), 0);
+        }
+        names_there(acknowledged);
+        add_names((pass + 1) * NAMES / 4);
+        service_commit(&service, NULL, 0, now);
+        acknowledged = service.state.directory.count - service.state.directory.changed.count;
+        CHECK(service.failed <= 1 && (!service.state.directory.changed.count || service.failed));
+        service_commit(&service, NULL, 0, now); /* what failed is written now */
+        CHECK_EQ(service.state.directory.changed.count, 0);
+        acknowledged = service.state.directory.count;
+        if (pass == 2 && service.store->ops->snapshot(service.store, state_each, &service.state))
+            CHECK(calls >= fails_at && fails_at);
+        service_close(&service);
+        sim_disk_crash(&disk); /* nothing that was not synced is left */
+    }
+    fails_at = 0;
+    CHECK_EQ(open_it(STORE_CONTINUE), 0);
+    CHECK_EQ(names_there(acknowledged), acknowledged);
+    CHECK(service.state.server[0].life && service.state.server[0].at.port == net_v4(2, 70).port); /* I17 */
+    service_close(&service);
+    return calls;
+}
+
+static void begin(uint64_t seed)
+{
+    sim_disk_free(&disk);
+    sim_disk_init(&disk, NULL, seed);
+}
+
+static void every_call_fails(int error, bool restore)
+{
+    uint64_t n = 0, all = 1;
+    for (; n <= all && n < CALLS_MAX; n++) {
+        begin(n);
+        uint64_t used = use_it(n, error, restore);
+        all = n ? all : used;
+    }
+    printf("%" PRIu64 " calls of the disk, each of them failed once (%s)\n", all, strerror(-error));
+    CHECK(n > 50 && n < CALLS_MAX);
+}
+
+/* ---- the space is another one ---- */
+
+#define REFUSED(text, ...)                                                                                                         \
+    do {                                                                                                                           \
+        struct coord_params p = rack("srvlock");                                                                                   \
+        __VA_ARGS__;                                                                                                               \
+        CHECK_EQ(open_with(p, STORE_CONTINUE), -EINVAL);                                                                           \
+        if (!strstr(explained(), text))                                                                                            \
+            CHECK_FAIL("%s: %s", #__VA_ARGS__, explained());                                                                       \
+    } while (0)
+
+static void other_configurations(void)
+{
+    begin(1);
+    CHECK_EQ(open_it(STORE_FRESH), 0);
+    uint32_t version = service.coordinator.config.identity.version;
+    service_close(&service);
+    REFUSED("design", p = rack("netlock"));
+    REFUSED("can grow but not shrink", p.locks = 999);
+    REFUSED("--keys", p.keys = PAWL_KEYS_SPARSE);
+    REFUSED("must not be 0", p.machines = 0);
+    struct coord_params p = rack("srvlock");
+    p.lease_ns *= 2; /* another configuration of the same space */
+    CHECK_EQ(open_with(p, STORE_CONTINUE), 0);
+    CHECK_EQ(service.coordinator.config.identity.version, version + 1);
+    CHECK_EQ(service.state.lease_ns, p.lease_ns);
+    service_close(&service);
+    p.lease_ns /= 2; /* the longer leases may still run (I16) */
+    CHECK_EQ(open_with(p, STORE_CONTINUE), 0);
+    CHECK_EQ(service.state.lease_ns, 2 * p.lease_ns);
+    CHECK_EQ(service.coordinator.config.identity.version, version + 2);
+    service_close(&service);
+
+    begin(2);
+    p = rack("fisslock-racks");
+    p.servers = 0;
+    p.racks = 2;
+    CHECK_EQ(open_with(p, STORE_FRESH), 0);
+    service_close(&service);
+    p.racks = 3;
+    CHECK_EQ(open_with(p, STORE_CONTINUE), -EINVAL);
+    CHECK(strstr(explained(), "2 racks"));
+    p.racks = 2;
+    CHECK_EQ(open_with(p, STORE_CONTINUE), 0);
+    service_close(&service);
+
+    begin(3);
+    for (enum pawl_keys keys = PAWL_KEYS_NAMED; keys <= PAWL_KEYS_DENSE; keys++) { /* as the refusal names them */
+        static const char *const said[] = {[PAWL_KEYS_NAMED] = "named", [PAWL_KEYS_SPARSE] = "sparse", [PAWL_KEYS_DENSE] = "dense"};
+        p = rack("srvlock");
+        p.keys = keys;
+        CHECK_EQ(open_with(p, STORE_FRESH), 0);
+        service_close(&service);
+        p.keys = keys == PAWL_KEYS_NAMED ? PAWL_KEYS_SPARSE : PAWL_KEYS_NAMED;
+        CHECK_EQ(open_with(p, STORE_CONTINUE), -EINVAL);
+        CHECK(strstr(explained(), said[keys]));
+        p.keys = keys;
+        p.locks++; /* it grows */
+        CHECK_EQ(open_with(p, STORE_CONTINUE), 0);
+        CHECK_EQ(service.coordinator.config.locks, p.locks);
+        service_close(&service);
+    }
+}
+
+/* All lives are given: no later one would be above them. */
+static void no_life_left(void)
+{
+    begin(1);
+    CHECK_EQ(open_it(STORE_FRESH), 0);
+    const uint32_t last = UINT32_MAX - 1;
+    const struct store_record r = {.type = STATE_LIVES, .len = sizeof last, .data = &last};
+    CHECK_EQ(service.store->ops->append(service.store, &r, 1), 0);
+    service_close(&service);
+    CHECK_EQ(open_it(STORE_CONTINUE), -EOVERFLOW);
+    CHECK(strstr(explained(), "--fresh"));
+}
+
+/* ---- records ---- */
+
+static struct rack_state state;
+
+static int take(enum state_record type, const void *data, size_t len)
+{
+    const struct store_record r = {.type = (uint8_t)type, .len = (uint16_t)len, .data = data};
+    return state_take(&state, &r);
+}
+
+static int take_config(struct state_config c)
+{
+    return take(STATE_CONFIG, &c, sizeof c);
+}
+
+static void start(struct state_config *c, enum pawl_keys keys, uint16_t racks)
+{
+    state_free(&state);
+    memset(&state, 0, sizeof state);
+    memset(c, 0, sizeof *c);
+    *c = (struct state_config){.design = "srvlock", .config = {.locks = 10, .keys = keys, .racks = racks}};
+}
+
+#define BAD(config, ...)                                                                                                           \
+    do {                                                                                                                           \
+        struct state_config bad_ = (config), *c_ = &bad_;                                                                          \
+        __VA_ARGS__;                                                                                                               \
+        CHECK_EQ(take_config(bad_), -EINVAL);                                                                                      \
+    } while (0)
+
+static int take_name(enum state_record type, uint64_t index, uint32_t generation, const char *bytes)
+{
+    struct {
+        struct state_key key;
+        char bytes[8];
+    } r = {.key = {.index = index, .generation = generation}};
+    memcpy(r.bytes, bytes, strlen(bytes));
+    return take(type, &r, (uint16_t)(sizeof r.key + strlen(bytes)));
+}
+
+static void records(void)
+{
+    struct state_config c;
+    uint32_t life = 9;
+    uint64_t lease = 77;
+    start(&c, PAWL_KEYS_NAMED, 2);
+    CHECK_EQ(take(STATE_LIVES, &life, sizeof life), -EINVAL); /* the configuration comes first */
+    CHECK_EQ(take(STATE_CONFIG, &c, sizeof c - 1), -EINVAL);
+    BAD(c, c_->config.locks = 0);
+    BAD(c, c_->config.servers = RACK_SERVERS_MAX + 1);
+    BAD(c, c_->config.racks = RACKS_MAX + 1);
+    BAD(c, memset(c_->design, 'x', sizeof c_->design));
+    CHECK_EQ(take_config(c), 0);
+    BAD(c, c_->config.locks--); /* a space does not shrink */
+    BAD(c, c_->config.keys = PAWL_KEYS_SPARSE);
+    c.config.lease_ns = 5;
+    CHECK_EQ(take_config(c), 0);
+    CHECK_EQ(state.config.config.lease_ns, 5);
+
+    CHECK_EQ(take(STATE_LIVES, &life, sizeof life - 1), -EINVAL);
+    CHECK_EQ(take(STATE_LIVES, &life, sizeof life), 0);
+    CHECK_EQ(take(STATE_LEASE, &lease, sizeof lease + 1), -EINVAL);
+    CHECK_EQ(take(STATE_LEASE, &lease, sizeof lease), 0);
+    CHECK(state.lives == life && state.lease_ns == lease);
+    CHECK_EQ(take((enum state_record)200, &lease, sizeof lease), -EINVAL);
+
+    CHECK_EQ(take_name(STATE_NAME, 1, 7, "a"), 0);
+    CHECK_EQ(take_name(STATE_NAME, 1, 7, "a"), 0);       /* once more */
+    CHECK_EQ(take_name(STATE_NAME, 1, 8, "a"), -EINVAL); /* another generation of a key that has not gone */
+    CHECK_EQ(take_name(STATE_NAME, 2, 7, "a"), -EINVAL); /* a second lock */
+    CHECK_EQ(take_name(STATE_NAME, 1, 7, "b"), -EINVAL); /* two keys */
+    CHECK_EQ(take_name(STATE_NAME, 10, 7, "b"), -EINVAL);
+    CHECK_EQ(take_name(STATE_NAME, 2, 7, ""), -EINVAL);
+    CHECK_EQ(take(STATE_NAME, "a", 1), -EINVAL);
+    CHECK_EQ(state.directory.used, 1);
+    CHECK_EQ(take_name(STATE_GONE, 1, 7, "a"), -EINVAL); /* too long */
+    CHECK_EQ(take_name(STATE_GONE, 10, 7, ""), -EINVAL);
+    CHECK_EQ(take_name(STATE_GONE, 1, 6, ""), 0); /* that one has gone before */
+    CHECK_EQ(state.directory.used, 1);
+    CHECK_EQ(take_name(STATE_GONE, 1, 7, ""), 0);
+    CHECK_EQ(state.directory.used, 0);
+    CHECK_EQ(take_name(STATE_NAME, 1, 8, "b"), 0);
+    c.config.locks = 12; /* it grows */
+    CHECK_EQ(take_config(c), 0);
+    CHECK_EQ(take_name(STATE_NAME, 11, 8, "c"), 0);
+
+    struct state_station t = {.life = 3, .place = RACKS_MAX};
+    CHECK_EQ(take(STATE_STATION, &t, sizeof t - 1), -EINVAL);
+    CHECK_EQ(take(STATE_STATION, &t, sizeof t), -EINVAL);
+    t.place = RACKS_MAX - 1;
+    CHECK_EQ(take(STATE_STATION, &t, sizeof t), 0);
+    t.serves = 1;
+    t.place = RACK_SERVERS_MAX;
+    CHECK_EQ(take(STATE_STATION, &t, sizeof t), -EINVAL);
+    t.place = RACK_SERVERS_MAX - 1;
+    CHECK_EQ(take(STATE_STATION, &t, sizeof t), 0);
+    CHECK(state.switch_[RACKS_MAX - 1].life == 3 && state.server[RACK_SERVERS_MAX - 1].life == 3);
+
+    struct rules rules = state.rules;
+    rules.now.version += 2;
+    CHECK_EQ(take(STATE_RULES, &rules, sizeof rules - 1), -EINVAL);
+    CHECK_EQ(take(STATE_RULES, &rules, sizeof rules), 0);
+    struct rules bad = rules;
+    bad.now.version--; /* rules do not go back */
+    CHECK_EQ(take(STATE_RULES, &bad, sizeof bad), -EINVAL);
+    bad = rules;
+    memset(bad.now.owner, 0xff, sizeof bad.now.owner);
+    CHECK_EQ(take(STATE_RULES, &bad, sizeof bad), -EINVAL);
+    bad = rules;
+    memset(bad.before.owner, 0xff, sizeof bad.before.owner);
+    CHECK_EQ(take(STATE_RULES, &bad, sizeof bad), -EINVAL);
+    CHECK_EQ(state.rules.now.version, rules.now.version);
+
+    start(&c, PAWL_KEYS_DENSE, 0);
+    CHECK_EQ(take_config(c), 0);
+    CHECK_EQ(take_name(STATE_NAME, 1, 7, "a"), -EINVAL); /* a space of numbers has no names */
+    state_free(&state);
+}
+
+/* A snapshot has all records, and says where it was stopped. */
+struct copy {
+    unsigned left, count;
+    struct rack_state state;
+};
+
+static int copy_record(void *to, const struct store_record *r)
+{
+    struct copy *c = to;
+    if (c->count++ == c->left)
+        return -ENOSPC;
+    return state_take(&c->state, r);
+}
+
+static void snapshots(void)
+{
+    struct state_config c;
+    struct state_station server = {.life = 3, .place = 1, .serves = 1}, station = {.life = 4, .place = 1};
+    start(&c, PAWL_KEYS_NAMED, 2);
+    CHECK(!take_config(c) && !take_name(STATE_NAME, 1, 7, "a") && !take_name(STATE_NAME, 2, 7, "b"));
+    CHECK(!take(STATE_STATION, &server, sizeof server) && !take(STATE_STATION, &station, sizeof station));
+    c.config.locks = 12; /* the space has grown */
+    CHECK(!take_config(c) && !take_name(STATE_NAME, 11, 7, "c"));
+    const unsigned all = 11;
+    for (unsigned left = 0; left <= all; left++) {
+        struct copy to = {.left = left};
+        CHECK_EQ(state_each(&state, copy_record, &to), left < all ? -ENOSPC : 0);
+        CHECK_EQ(to.count, left < all ? left + 1 : all);
+        if (left == all)
+            CHECK(to.state.directory.used == 3 && to.state.directory.parts == 2 && to.state.server[1].life == 3 &&
+                  to.state.switch_[1].life == 4 && !memcmp(&to.state.rules, &state.rules, sizeof state.rules));
+        state_free(&to.state);
+    }
+    state_free(&state);
+}
+
+int main(void)
+{
+    records();
+    snapshots();
+    other_configurations();
+    no_life_left();
+    every_call_fails(-EIO, false);
+    every_call_fails(-ENOSPC, false);
+    every_call_fails(-EIO, true);
+    sim_disk_free(&disk);
+    return 0;
+}
