@@ -11,6 +11,7 @@
 #include "world/world.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
@@ -36,6 +37,12 @@ static char folder[64];
 static void *run_station(void *s)
 {
     station_run(s);
+    return NULL;
+}
+
+static void *run_coordinator(void *c)
+{
+    coordinating_run(c);
     return NULL;
 }
 
@@ -65,8 +72,7 @@ static void serve(const char *space, uint64_t locks)
         kit_die("the coordinator: %s", pawl_explain());
     board->port = c.udp.at.port;
     pthread_t coordinator;
-    extern void *rack_names_run(void *);
-    if (pthread_create(&coordinator, NULL, rack_names_run, &c))
+    if (pthread_create(&coordinator, NULL, run_coordinator, &c))
         kit_die("cannot start a thread");
     const struct station_params sp = {.member.at = at,
                                       .member.coordinator = c.udp.at,
@@ -78,13 +84,6 @@ static void serve(const char *space, uint64_t locks)
         kit_die("the lock server: %s", pawl_explain());
     for (;;)
         pause();
-}
-
-void *rack_names_run(void *c);
-void *rack_names_run(void *c)
-{
-    coordinating_run(c);
-    return NULL;
 }
 
 static pid_t start(const char *space, uint64_t locks)
@@ -114,6 +113,28 @@ static pawl *open_rack(const char *space)
     return p;
 }
 
+/* ---- the disk alone ---- */
+
+/* Microseconds of one sync of a few hundred bytes in a file that has its size, as the log has: no name can take less. */
+static double one_sync(void)
+{
+    static double took[200];
+    char path[128], bytes[256];
+    memset(bytes, 1, sizeof bytes);
+    snprintf(path, sizeof path, "%s/sync", folder);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || posix_fallocate(fd, 0, 1 << 20) || fsync(fd))
+        kit_die("%s: %s", path, strerror(errno));
+    for (unsigned i = 0; i < countof(took); i++) {
+        uint64_t begin = kit_now();
+        if (pwrite(fd, bytes, sizeof bytes, (off_t)(i * sizeof bytes)) < 0 || fdatasync(fd))
+            kit_die("%s: %s", path, strerror(errno));
+        took[i] = (double)(kit_now() - begin) / NS_PER_US;
+    }
+    close(fd);
+    return kit_percentile(took, countof(took), 0.5);
+}
+
 /* ---- one client ---- */
 
 static double lock_and_unlock(pawl *p, const char *name)
@@ -138,6 +159,7 @@ static void one_client(struct kit *k)
         fresh[i] = lock_and_unlock(p, name);
         known[i] = lock_and_unlock(p, name);
     }
+    printf("one sync of the disk: %.0f us at the median\n", one_sync());
     double a = kit_percentile(fresh, NEW_NAMES, 0.5), b = kit_percentile(known, NEW_NAMES, 0.5);
     printf("locking a new name: %.0f us at the median, %.0f us at the 99th percentile; a known one: %.0f us\n", a,
            kit_percentile(fresh, NEW_NAMES, 0.99), b);
