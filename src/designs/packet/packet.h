@@ -300,6 +300,7 @@ struct packet_ask {
     uint32_t len;
     enum pawl_mode mode;
     uint64_t index;
+    uint32_t generation; /* of the index; of dense keys: 0 */
 };
 
 struct packet_answer {
@@ -372,6 +373,10 @@ struct packet_design {
     bool (*idle)(const void *host, uint32_t request);
     bool (*holds)(const void *host, uint32_t request);
     bool (*claim)(const void *host, uint32_t request, struct packet_claim *out); /* false: it neither holds nor waits */
+
+    /* Whether the host has anything of the lock: a request that is not idle, or what other hosts' requests depend on. What it keeps
+     * for its own convenience it begins to give up, and says yes until that has ended. Null: indexes cannot be used again. */
+    bool (*uses)(void *host, uint64_t index, uint64_t now, struct outbox *out);
 
     /* Verifies everything; bad packets are counted and dropped. */
     void (*packet)(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);

@@ -134,6 +134,14 @@ bool parts_claim(const void *host, uint32_t request, struct packet_claim *out)
 
 /* ---- calls for all parts ---- */
 
+bool parts_use(void *host, uint64_t index, uint64_t now, struct outbox *out)
+{
+    bool any = false;
+    for (unsigned d = 0; d < parts(host); d++)
+        any |= design_of(host)->uses(parts_part(host, d), index, now, out);
+    return any;
+}
+
 void parts_leave(void *host, uint64_t now, struct outbox *out)
 {
     for (unsigned d = 0; d < parts(host); d++)
