@@ -94,7 +94,7 @@ static void switch_main(unsigned unused)
 {
     struct station s;
     const struct station_params p = {.member.at = switch_at,
-                                     .member.coordinator = coordinator,
+                                     .member.coordinators = coord_list_one(coordinator),
                                      .member.space = space,
                                      .member.is_switch = true,
                                      .member.deadline = world_now(&world_real) + LIMIT_NS,

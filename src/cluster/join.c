@@ -124,7 +124,7 @@ static int find_answer(const struct udp_batch *batch, const struct coord_packet 
         const struct coord_packet *a = coord_check(batch->packet[i].data, batch->packet[i].len, 0);
         if (!a || a->head.nonce != ask->head.nonce || memcmp(a->space, ask->space, sizeof a->space) != 0)
             continue;
-        if (a->head.type == COORD_REFUSED && (a->code == COORD_FOREIGN || a->code == -ENOENT))
+        if (a->head.type == COORD_REFUSED && (a->code == COORD_FOREIGN || a->code == -ENOENT || a->code == -EPROTOTYPE))
             return a->code;
         if (a->head.type == COORD_REFUSED && a->code == COORD_NOT_LEADER) {
             rc = COORD_NOT_LEADER;

@@ -17,5 +17,6 @@
 #define COORD_MISTAKE_DEPOSED (UINT64_C(1) << 56)   /* a deposed leader answers, and members take packets of any term */
 #define COORD_MISTAKE_AHEAD (UINT64_C(1) << 57)     /* answers are sent before etcd has committed what they tell */
 #define COORD_MISTAKE_GUESS (UINT64_C(1) << 58)     /* a transaction without an answer is taken for one that was not made */
+#define COORD_MISTAKE_REUSE (UINT64_C(1) << 59)     /* an index is used again when one host has let go of it */
 
 #endif

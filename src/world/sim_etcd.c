@@ -72,9 +72,13 @@ void sim_etcd_remove(struct sim_etcd *s, struct sim_etcd_pair *p)
 static void put(struct sim_etcd *s, const struct etcd_change *c)
 {
     unsigned i = place_of(s, c->key);
+    if (s->count == s->room) {
+        s->room = s->room ? 2 * s->room : 64;
+        s->pairs = realloc(s->pairs, s->room * sizeof *s->pairs);
+        assert(s->pairs);
+    }
     struct sim_etcd_pair *p = &s->pairs[i];
     if (i == s->count || strcmp(p->key, c->key) != 0) {
-        assert(s->count < SIM_ETCD_PAIRS);
         memmove(p + 1, p, (s->count++ - i) * sizeof *p);
         *p = (struct sim_etcd_pair){.key = ""};
         snprintf(p->key, sizeof p->key, "%s", c->key);
@@ -335,6 +339,9 @@ void sim_etcd_free(struct sim_etcd *s)
         forget(s, s->requests);
     while (s->count)
         sim_etcd_remove(s, &s->pairs[s->count - 1]);
+    free(s->pairs);
+    s->pairs = NULL;
+    s->room = 0;
 }
 
 void sim_etcd_client_init(struct sim_etcd_client *c, struct sim_etcd *s, const struct sim_host *host)

@@ -11,8 +11,6 @@
 #include "world/etcd.h"
 #include "world/sim.h"
 
-#define SIM_ETCD_PAIRS 512u /* appends between two snapshots, and the rest */
-
 struct sim_etcd_pair {
     char key[ETCD_KEY_LEN];
     uint8_t *value;
@@ -26,15 +24,15 @@ struct sim_etcd {
     struct sim *sim; /* null: no time passes */
     struct rng random;
     uint64_t cluster, revision, compacted;
-    unsigned count;
-    struct sim_etcd_pair pairs[SIM_ETCD_PAIRS]; /* by key */
-    struct sim_etcd_request *requests;          /* on their way, or kept for their client */
-    uint64_t travel_ns;                         /* of a request or an answer, at most */
-    uint64_t late_ns;                           /* of a request that is late, at most */
-    unsigned lossy;                             /* one request in so many is lost, or its answer, or is late; 0: none is */
-    uint64_t calm_ns;                           /* virtual: from then on none is lost, late or cut off */
-    bool full;                                  /* refuses all transactions for want of room */
-    uint64_t commits, repeated, late, refused;  /* counts: late: executed when the client had given up; refused: by a comparison */
+    unsigned count, room;
+    struct sim_etcd_pair *pairs;               /* by key */
+    struct sim_etcd_request *requests;         /* on their way, or kept for their client */
+    uint64_t travel_ns;                        /* of a request or an answer, at most */
+    uint64_t late_ns;                          /* of a request that is late, at most */
+    unsigned lossy;                            /* one request in so many is lost, or its answer, or is late; 0: none is */
+    uint64_t calm_ns;                          /* virtual: from then on none is lost, late or cut off */
+    bool full;                                 /* refuses all transactions for want of room */
+    uint64_t commits, repeated, late, refused; /* counts: late: executed when the client had given up; refused: by a comparison */
 };
 
 /* A client: one process. */

@@ -76,9 +76,11 @@ static int lead(struct one *o)
 
 static int append_name(struct one *o, unsigned i)
 {
-    char name[32];
-    snprintf(name, sizeof name, "name %u", i);
-    const struct store_record r = {.type = STATE_NAME, .len = (uint16_t)strlen(name), .data = name};
+    uint8_t record[STATE_KEY_MAX];
+    const struct state_key k = {.index = directory_index(&o->state.directory, i), .generation = 7};
+    memcpy(record, &k, sizeof k);
+    int len = snprintf((char *)record + sizeof k, 32, "name %u", i);
+    const struct store_record r = {.type = STATE_NAME, .len = (uint16_t)(sizeof k + (size_t)len), .data = record};
     int rc = o->store.store.ops->append(&o->store.store, &r, 1);
     if (!rc && state_take(&o->state, &r))
         return -EPROTO;
@@ -174,10 +176,10 @@ static void count_names(struct one *o, unsigned names)
     CHECK_EQ(o->state.directory.count, names);
     for (unsigned i = 0; i < names; i++) {
         char name[32];
-        uint64_t index;
+        uint64_t cell;
         int len = snprintf(name, sizeof name, "name %u", i);
-        CHECK_EQ(directory_find(&o->state.directory, name, (uint32_t)len, &index), 0);
-        CHECK_EQ(directory_order(&o->state.directory, index), i);
+        CHECK_EQ(directory_find(&o->state.directory, name, (uint32_t)len, &cell), 0);
+        CHECK_EQ(cell, i);
     }
 }
 
@@ -264,11 +266,9 @@ static void test_snapshots(void)
     CHECK_EQ(open_it(&a, STORE_FRESH), 0);
     for (unsigned i = 0; i < NAMES; i++) {
         char name[32];
-        uint64_t index;
         int len = snprintf(name, sizeof name, "name %u", i);
-        CHECK_EQ(directory_add(&a.state.directory, name, (uint32_t)len, &index), 0);
+        CHECK_EQ(directory_put(&a.state.directory, directory_index(&a.state.directory, i), 7, name, (uint32_t)len), 0);
     }
-    a.state.names_written = NAMES;
     a.client.fates[0] = SIM_ETCD_ANSWER_LOST;
     a.client.fates[1] = SIM_ETCD_LATE;
     a.client.fate = 0;

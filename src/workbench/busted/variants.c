@@ -129,6 +129,13 @@ static const struct variant {
     {"busted-coordinator-outlives", &design_srvlock, COORD_MISTAKE_OUTLIVES, RESTARTED, 0,
      "a host goes on when its membership lease has ended"},
     {COORDINATOR("torn", TORN, "damage of the log is taken for an append that was not completed")},
+    {COORDINATOR("reuse", REUSE, "an index is used again when one host has let go of it")},
+    {"busted-coordinator-floor", &design_srvlock, SRV_MISTAKE_FLOOR, FAULTS_ALL | FAULTS_COORDINATOR, 0,
+     "the tokens of a name that comes back do not begin above its former ones"},
+    {"busted-fisslock-generation", &design_fisslock, FISSION_MISTAKE_GENERATION, FAULTS_ALL | FAULTS_COORDINATOR, FIXED,
+     "the decider takes packets of all generations of an index"},
+    {"busted-fisslock-name-floor", &design_fisslock, FISSION_MISTAKE_FLOOR, FAULTS_ALL | FAULTS_COORDINATOR, FIXED,
+     "the tokens of a name that comes back do not begin above its former ones"},
     {LEADER("deposed", DEPOSED, "a deposed leader answers, and members take packets of any term")},
     {LEADER("ahead", AHEAD, "answers are sent before etcd has committed what they tell")},
     {LEADER("guess", GUESS, "a transaction without an answer is taken for one that was not made")},
@@ -159,7 +166,7 @@ __attribute__((constructor)) static void make_tables(void)
         tables[i].name = v->name;
         tables[i].summary = v->summary;
         tables[i].kind = DESIGN_BUSTED;
-        tables[i].substrates &= ~(uint32_t)(DESIGN_ON_UDP | DESIGN_ON_NODE);
+        tables[i].substrates &= ~(uint32_t)(DESIGN_ON_UDP | DESIGN_ON_NODES);
         tables[i].tolerates = v->faults;
         tables[i].mistakes = v->mistakes;
         if (!v->of->packet)
