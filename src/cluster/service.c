@@ -482,10 +482,11 @@ static int peek_once(struct service *s, const struct coord_params *p, const stru
     rc = check_config(s, p, &config);
     if (rc || where->etcd->leader.seen.term.lease_ns == 0 || same_config(&s->state.config.config, &config))
         return rc;
-    return explain(-EINVAL,
-                   "%s: the coordinator that leads has another lease, or other numbers of hosts, sessions, holds or servers: all "
-                   "coordinators of a space have the same settings. To change them stop all, and start with the new ones",
-                   where_of(s));
+    return explain(
+        -EINVAL,
+        "%s: the coordinator that leads has another lease, or other numbers of locks, hosts, sessions, holds or servers: all "
+        "coordinators of a space have the same settings. To change them stop all, and start with the new ones",
+        where_of(s));
 }
 
 int service_peek(const struct coord_params *params, const struct state_params *where)

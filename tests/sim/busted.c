@@ -104,9 +104,9 @@ static const struct {
     {"busted-coordinator-floor", {"I2:"}},
     {"busted-fisslock-generation", {"I2:", "I7:", "I9:", "I11:"}},
     {"busted-fisslock-name-floor", {"I2:"}},
-    {"busted-leader-deposed", {"I1:", "I2:", "I9:"}},
-    {"busted-leader-ahead", {"I1:", "I2:"}},
-    {"busted-leader-guess", {"I1:", "I2:", "I18:"}},
+    {"busted-leader-deposed", {"I1:", "I2:", "I7:", "I9:", "I11:"}},
+    {"busted-leader-ahead", {"I1:", "I2:", "I7:", "I9:", "I11:"}},
+    {"busted-leader-guess", {"I1:", "I2:", "I7:", "I9:", "I18:"}},
 };
 
 /* Too rare for campaigns, which met each of them once in millions of seeds. sim/exhaust finds them. */
