@@ -167,10 +167,15 @@ static void rouse(struct net *n, struct outbox *out)
 static void on_acknowledged(struct net *n, const struct coord_beat *beat, struct outbox *out)
 {
     struct host_header *h = n->host.header;
-    uint64_t until = coord_lease_until(beat->packet.stamp, rack_member_ns(&h->config));
+    uint64_t until = lease_valid_until(beat->packet.stamp, rack_member_ns(&h->config));
     if (beat->packet.stamp > host_now() || until <= __atomic_load_n(&h->until_ns, __ATOMIC_ACQUIRE) ||
         !host_lives(&n->host, host_now()))
         return;
+    for (unsigned i = 0; i < RACKS_MAX && n->host.design->switch_gone; i++) {
+        struct net_addr before, after = beat->switches[i];
+        if (host_switch(h, i, &before) && (net_addr_known(after) || after.port == COORD_AWAY) && !net_addr_is(before, after))
+            n->host.design->switch_gone(n->host.memory, i, host_now(), out);
+    }
     uint32_t version = host_places_version(h), server = beat->packet.role;
     if (beat->places > version && server && server <= h->config.servers && n->host.design->server_since)
         n->host.design->server_since(n->host.memory, h->config.server[server - 1], (uint32_t)beat->packet.code, out);

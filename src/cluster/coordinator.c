@@ -238,7 +238,7 @@ bool coord_is_held_back(const struct coordinator *c, uint64_t now)
 
 bool coord_is_silent(const struct coordinator *c, const struct coord_station *s, uint64_t now)
 {
-    return now - max_u64(s->heard_ns, c->start_ns) > coord_lease_over(c->config.lease_ns);
+    return now - max_u64(s->heard_ns, c->start_ns) > lease_surely_over(c->config.lease_ns);
 }
 
 static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)

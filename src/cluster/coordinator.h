@@ -59,7 +59,6 @@
 
 #define COORD_NAME_LEN 32
 #define COORD_LIVE_WORDS 16 /* machines up to 1023 are told; where there are more, none */
-#define COORD_DRIFT_DIVISOR 10000u
 #define COORD_LIVES_PER_S 4
 #define COORD_FOREIGN (-EREMCHG) /* code of REFUSED: another space of that name, or an older version of its configuration */
 #define COORD_LIVES_AHEAD                                                                                                          \
@@ -337,18 +336,6 @@ uint32_t coordinator_host_life(const struct coordinator *c, uint16_t number);
 
 /* The identity of a space whose state is kept nowhere: the same after every restart. */
 struct rack_identity coord_identity_of_name(const char *space);
-
-/* How long after it was given a lease has surely ended, whatever the clocks' drift; and until when it counts by the clock that
- * asked for it. */
-static inline uint64_t coord_lease_over(uint64_t lease_ns)
-{
-    return lease_ns + 2 * (lease_ns / COORD_DRIFT_DIVISOR) + 1;
-}
-
-static inline uint64_t coord_lease_until(uint64_t stamp, uint64_t lease_ns)
-{
-    return stamp + lease_ns - 2 * (lease_ns / COORD_DRIFT_DIVISOR) - 1;
-}
 
 /* How many lives are to be reserved now; 0: enough are. */
 uint32_t coordinator_lives_wanted(const struct coordinator *c, uint64_t now);

@@ -107,7 +107,7 @@ static int write_stations(struct service *s, struct service_batch *b)
 static bool are_over(const struct service *s, uint64_t now)
 {
     const struct coordinator *c = &s->coordinator;
-    return !c->changed && now - c->start_ns > coord_lease_over(max_u64(s->state.hosts.member_ns, s->state.lease_ns));
+    return !c->changed && now - c->start_ns > lease_surely_over(max_u64(s->state.hosts.member_ns, s->state.lease_ns));
 }
 
 static int write_counters(struct service *s, struct service_batch *b, uint64_t now)

@@ -311,7 +311,7 @@ static int check_locks(const struct kernel_params *p, const char *program, uint6
     snprintf(what, sizeof what, "%" PRIu64 " locks", locks);
     if (locks > UINT32_MAX)
         return explain(-EFBIG, "a map of the kernel has fewer than 2^32 locks");
-    return kernel_check_memory(p, what, plane_lock_bytes(program, locks));
+    return kernel_check_memory(p->report, what, plane_lock_bytes(program, locks));
 }
 
 int kernel_fission_run(const struct kernel_params *p, struct member *m, const char *program)

@@ -205,6 +205,7 @@ static void refusals(void)
     CHECK_EQ(open_it(STORE_CONTINUE, "test"), 0);
     struct store_file other;
     struct store_identity identity = {.space = "test"};
+    memset(&other, 0xff, sizeof other); /* all of it is set, also if it fails */
     CHECK_EQ(store_file_open(&other, &disk.disk, PATH, STORE_CONTINUE, &identity, state_take, NULL, &state), -EBUSY);
     close_it();
     CHECK_EQ(open_it(STORE_CONTINUE, "other"), -EINVAL);

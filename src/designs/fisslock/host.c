@@ -164,12 +164,11 @@ int fisslock_acquire(void *host, const struct packet_ask *ask, uint64_t now, str
 {
     struct fisslock_host *h = host;
     struct event e = event_begin(host, now, out);
-    if (ask->request >= h->request_count || ask->index >= h->config.locks ||
-        (ask->mode != PAWL_SHARED && ask->mode != PAWL_EXCLUSIVE))
+    assert(ask->request < h->request_count && (ask->mode == PAWL_SHARED || ask->mode == PAWL_EXCLUSIVE));
+    if (ask->index >= h->config.locks)
         return -EINVAL;
     struct fiss_request *r = host_request(h, ask->request);
-    if (r->state != FISS_IDLE && r->state != FISS_ENDED)
-        return -EBUSY;
+    assert(r->state == FISS_IDLE || r->state == FISS_ENDED);
     /* Every waiting request may be given the agent: there is room for it. */
     if (h->agent_count - h->agents_used <= h->waiting)
         return -PAWL_ELIMIT;
@@ -212,8 +211,7 @@ int fisslock_release(void *host, uint32_t request, uint64_t now, struct outbox *
 {
     struct fisslock_host *h = host;
     struct event e = event_begin(host, now, out);
-    if (request >= h->request_count)
-        return -EINVAL;
+    assert(request < h->request_count);
     struct fiss_request *r = host_request(h, request);
     if (!request_is_held(r))
         return -PAWL_ENOTOWNER;
@@ -237,8 +235,7 @@ int fisslock_give_up(void *host, uint32_t request, int why, uint64_t now, struct
 {
     struct fisslock_host *h = host;
     struct event e = event_begin(host, now, out);
-    if (request >= h->request_count)
-        return -EINVAL;
+    assert(request < h->request_count);
     struct fiss_request *r = host_request(h, request);
     struct agent *a = pool_agent_of(h, r->index);
     bool here = a && a->state == AGENT_LIVE;
@@ -275,8 +272,7 @@ uint64_t fisslock_expiry(const void *host, uint32_t session)
 int fisslock_outcome(const void *host, uint32_t request, struct packet_answer *out)
 {
     struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;
-    if (request >= h->request_count)
-        return -EINVAL;
+    assert(request < h->request_count);
     const struct fiss_request *r = host_request(h, request);
     if (r->state == FISS_WAITING || r->state == FISS_UPGRADING)
         return -EINPROGRESS;
@@ -375,7 +371,8 @@ void fisslock_local_recover(void *host)
 int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct packet_answer *out)
 {
     struct fisslock_host *h = host;
-    if (ask->request >= h->request_count || ask->index >= h->config.locks || !~h->locals.taken || !lease_runs(h, now))
+    debug_assert(ask->request < h->request_count);
+    if (ask->index >= h->config.locks || !~h->locals.taken || !lease_runs(h, now))
         return -EAGAIN;
     struct fiss_request *r = host_request(h, ask->request);
     struct agent *a = pool_agent_of(h, ask->index);
@@ -418,7 +415,8 @@ int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t no
 int fisslock_local_release(void *host, uint32_t request, uint64_t now)
 {
     struct fisslock_host *h = host;
-    if (request >= h->request_count || !lease_runs(h, now))
+    debug_assert(request < h->request_count);
+    if (!lease_runs(h, now))
         return -EAGAIN;
     struct fiss_request *r = host_request(h, request);
     if (!r->local || r->state != FISS_HELD)
@@ -599,7 +597,7 @@ void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, s
         fault = FISSION_ALIEN;
     if (fault == FISSION_FINE && p->head.type != FISSION_LEASE && !lease_runs(h, now))
         fault = FISSION_STALE; /* without a lease no packet proves anything */
-    if (fault == FISSION_FINE && is_outdated(&e, p))
+    if (fault == FISSION_FINE && ((h->deaf && p->head.epoch <= h->deaf) || is_outdated(&e, p)))
         fault = FISSION_STALE;
     if (fault == FISSION_FINE)
         dispatch(&e, p);

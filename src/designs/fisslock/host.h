@@ -51,6 +51,7 @@ struct fisslock_host {
     uint64_t serial;
     uint64_t lease_until; /* by the host's clock; 0: none */
     uint64_t lease_pause_ns;
+    uint32_t deaf;                          /* to deciders of lives up to this one: they were replaced */
     bool closed;                            /* the decider lost its state and collects reports */
     bool reborn;                            /* the host lost its memory or its lease before: agents of its former life may exist */
     uint32_t agent_free, node_free;         /* lists of those that were used before; */

@@ -158,7 +158,7 @@ __attribute__((constructor)) static void make_tables(void)
         tables[i].name = v->name;
         tables[i].summary = v->summary;
         tables[i].kind = DESIGN_BUSTED;
-        tables[i].substrates &= ~(uint32_t)(DESIGN_ON_UDP | DESIGN_ON_NODE);
+        tables[i].substrates &= ~(uint32_t)(DESIGN_ON_UDP | DESIGN_ON_NODES);
         tables[i].tolerates = v->faults;
         tables[i].mistakes = v->mistakes;
         if (!v->of->packet)
