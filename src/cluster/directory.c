@@ -316,6 +316,8 @@ void directory_wrote(struct directory *d, uint64_t changes)
 {
     struct directory_list *l = &d->changed;
     assert(changes <= l->count);
+    if (!changes)
+        return;
     for (uint64_t i = 0; i < changes; i++) {
         struct directory_key *k = &d->key[l->cell[i]];
         if (k->state == DIRECTORY_LEAVING) {

@@ -487,6 +487,30 @@ static int take_name(enum state_record type, uint64_t index, uint32_t generation
     return take(type, &r, (uint16_t)(sizeof r.key + strlen(bytes)));
 }
 
+/* A name has one lock, and a lock one name, until it has gone. */
+static void names(struct state_config c)
+{
+    CHECK_EQ(take_name(STATE_NAME, 1, 7, "a"), 0);
+    CHECK_EQ(take_name(STATE_NAME, 1, 7, "a"), 0);       /* once more */
+    CHECK_EQ(take_name(STATE_NAME, 1, 8, "a"), -EINVAL); /* another generation of a key that has not gone */
+    CHECK_EQ(take_name(STATE_NAME, 2, 7, "a"), -EINVAL); /* a second lock */
+    CHECK_EQ(take_name(STATE_NAME, 1, 7, "b"), -EINVAL); /* two keys */
+    CHECK_EQ(take_name(STATE_NAME, 10, 7, "b"), -EINVAL);
+    CHECK_EQ(take_name(STATE_NAME, 2, 7, ""), -EINVAL);
+    CHECK_EQ(take(STATE_NAME, "a", 1), -EINVAL);
+    CHECK_EQ(state.directory.used, 1);
+    CHECK_EQ(take_name(STATE_GONE, 1, 7, "a"), -EINVAL); /* too long */
+    CHECK_EQ(take_name(STATE_GONE, 10, 7, ""), -EINVAL);
+    CHECK_EQ(take_name(STATE_GONE, 1, 6, ""), 0); /* that one has gone before */
+    CHECK_EQ(state.directory.used, 1);
+    CHECK_EQ(take_name(STATE_GONE, 1, 7, ""), 0);
+    CHECK_EQ(state.directory.used, 0);
+    CHECK_EQ(take_name(STATE_NAME, 1, 8, "b"), 0);
+    c.config.locks = 12; /* it grows */
+    CHECK_EQ(take_config(c), 0);
+    CHECK_EQ(take_name(STATE_NAME, 11, 8, "c"), 0);
+}
+
 static void records(void)
 {
     struct state_config c;
@@ -513,25 +537,7 @@ static void records(void)
     CHECK(state.lives == life && state.lease_ns == lease);
     CHECK_EQ(take((enum state_record)200, &lease, sizeof lease), -EINVAL);
 
-    CHECK_EQ(take_name(STATE_NAME, 1, 7, "a"), 0);
-    CHECK_EQ(take_name(STATE_NAME, 1, 7, "a"), 0);       /* once more */
-    CHECK_EQ(take_name(STATE_NAME, 1, 8, "a"), -EINVAL); /* another generation of a key that has not gone */
-    CHECK_EQ(take_name(STATE_NAME, 2, 7, "a"), -EINVAL); /* a second lock */
-    CHECK_EQ(take_name(STATE_NAME, 1, 7, "b"), -EINVAL); /* two keys */
-    CHECK_EQ(take_name(STATE_NAME, 10, 7, "b"), -EINVAL);
-    CHECK_EQ(take_name(STATE_NAME, 2, 7, ""), -EINVAL);
-    CHECK_EQ(take(STATE_NAME, "a", 1), -EINVAL);
-    CHECK_EQ(state.directory.used, 1);
-    CHECK_EQ(take_name(STATE_GONE, 1, 7, "a"), -EINVAL); /* too long */
-    CHECK_EQ(take_name(STATE_GONE, 10, 7, ""), -EINVAL);
-    CHECK_EQ(take_name(STATE_GONE, 1, 6, ""), 0); /* that one has gone before */
-    CHECK_EQ(state.directory.used, 1);
-    CHECK_EQ(take_name(STATE_GONE, 1, 7, ""), 0);
-    CHECK_EQ(state.directory.used, 0);
-    CHECK_EQ(take_name(STATE_NAME, 1, 8, "b"), 0);
-    c.config.locks = 12; /* it grows */
-    CHECK_EQ(take_config(c), 0);
-    CHECK_EQ(take_name(STATE_NAME, 11, 8, "c"), 0);
+    names(c);
 
     struct state_station t = {.life = 3, .place = RACKS_MAX};
     CHECK_EQ(take(STATE_STATION, &t, sizeof t - 1), -EINVAL);

@@ -393,6 +393,14 @@ static void switch_ended(struct rack_member *m)
     (void)m; /* it decides nothing until it has joined */
 }
 
+static void decide(void *rack, const void *data, uint32_t len)
+{
+    struct rack *r = rack;
+    r->design->switch_packet(r->switch_memory, data, len, sim_now(&r->sim), &r->outbox);
+    rack_watch_generation(r, r->newest, data);
+    rack_switch_flush(r);
+}
+
 /* Lock packets of the design go through its program, others their way. */
 static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *packet)
 {
@@ -418,6 +426,7 @@ static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *p
     r->design->switch_packet(r->switches[rack], data, packet->len, sim_now(&r->sim), &r->outbox);
     rack_watch_generation(r, r->newest, (const struct packet_head *)(const void *)data);
     switch_emit(r, packet);
+    rack_come_late(r, r->newest, data, packet->len, decide, r);
     if (r->design->switch_stale && r->design->switch_stale(r->switches[rack]))
         switch_anew(r, rack, ++r->life);
 }

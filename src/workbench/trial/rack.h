@@ -64,6 +64,8 @@ struct rack_task {
     } question;
 };
 
+#define RACK_LATE_MAX 8u
+
 struct rack_client {
     struct rack *rack;
     unsigned id;
@@ -188,6 +190,12 @@ struct rack {
     uint64_t sessions, lost;
     uint64_t packets; /* that hosts and servers sent */
     struct waits waits;
+    struct rack_late { /* a packet to a granter that comes once more, when its generation is over (rack_names.c) */
+        _Alignas(8) uint8_t data[SIM_PACKET_MAX];
+        uint32_t len; /* 0: none */
+        uint32_t *newest;
+    } late[RACK_LATE_MAX];
+    uint64_t late_serial;
     struct outbox outbox;
     struct rng room; /* of the outbox: a stream of its own */
 };
@@ -260,13 +268,17 @@ struct sim_addr rack_sim_addr(struct net_addr a);
 /* ---- rack_names.c ---- */
 
 /* The lock that the key's name has. 0, -ETIMEDOUT, -ECANCELED or -PAWL_ELOST. */
-int rack_find(struct actor *a, uint64_t key, uint64_t deadline, struct packet_ask *ask);
+int rack_find(struct actor *a, uint64_t key, uint64_t deadline, struct packet_ask *out);
 void rack_found(struct rack_host *h, const struct coord_key *answer);
 /* The coordinator asks which keys the host uses. */
 void rack_retire(struct rack_host *h, const struct coord_retire *p, struct sim_addr from);
 
 /* A key's lock with this index is held from now on. */
 void rack_watch_index(const struct rack *r, uint64_t index, uint64_t key);
+
+/* A granter has handled a packet. Packets of earlier generations that passed before come again, now and then. */
+void rack_come_late(struct rack *r, uint32_t *newest, const void *data, uint32_t len,
+                    void (*deliver)(void *granter, const void *data, uint32_t len), void *granter);
 
 /* After a granter has handled a packet: whether it acted on one of an earlier generation. */
 void rack_watch_generation(struct rack *r, uint32_t *newest, const struct packet_head *h);

@@ -57,6 +57,14 @@ static void box_tick(void *arg, uint64_t tag)
         tick_at(b, max_u64(sim_host_clock_inverse(host, next), sim_now(&r->sim) + b->tick_min_ns));
 }
 
+static void handle(void *box, const void *data, uint32_t len)
+{
+    struct rack_box *b = box;
+    b->packet(b->memory, data, len, box_clock(b), &b->rack->outbox);
+    rack_watch_generation(b->rack, b->newest, data);
+    flush(b);
+}
+
 static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
 {
     struct rack_box *b = ctx;
@@ -67,9 +75,8 @@ static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_add
     }
     if (!box_decides(b))
         return;
-    b->packet(b->memory, data, len, box_clock(b), &b->rack->outbox);
-    rack_watch_generation(b->rack, b->newest, h);
-    flush(b);
+    handle(b, data, len);
+    rack_come_late(b->rack, b->newest, data, len, handle, b);
 }
 
 static void server_begin(struct rack_box *b, const struct rack_config *config, uint32_t life, bool first)

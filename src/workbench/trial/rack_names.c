@@ -55,8 +55,8 @@ int rack_find(struct actor *a, uint64_t key, uint64_t deadline, struct packet_as
             h->known[key] = t->question.name;
         else if (rc == -ECANCELED || sim_now(sim) >= until)
             return rc == -ECANCELED ? rc : -ETIMEDOUT;
-        else if (current && t->question.code == -ENOSPC)
-            return -ENOSPC;
+        else if (current && t->question.code == -ENOSPC && until == UINT64_MAX)
+            return -ENOSPC;            /* others wait until their deadline: a release may not have arrived yet */
         else if (t->question.answered) /* it retires keys, or could not write */
             a->ops->sleep(a, c->rack->config.retry_ns);
         if (!rack_client_valid(c))
@@ -127,17 +127,52 @@ static bool is_for_decider(const struct rack *r, const struct packet_head *h)
     return r->design->family != PACKET_FISSION || fission_concerns_lock((const struct fission_packet *)(const void *)h);
 }
 
+/* The sender should renew its lease: of no lock. */
+static bool is_hint(const struct rack *r, const struct packet_head *h)
+{
+    return r->design->family == PACKET_FISSION && h->type == FISSION_LEASE;
+}
+
 void rack_watch_generation(struct rack *r, uint32_t *newest, const struct packet_head *h)
 {
     if (!newest || !h->generation || h->index >= r->config.locks || !is_for_decider(r, h)) /* 0: about leases */
         return;
-    bool outdated = h->generation < newest[h->index], acts = false;
-    for (unsigned i = 0; i < r->outbox.packets && outdated; i++) {
+    bool outdated = h->generation < newest[h->index], acts = false, passes = false;
+    for (unsigned i = 0; i < r->outbox.packets; i++) {
         const struct packet_head *out = outbox_packet(&r->outbox, i);
-        acts |= out->index == h->index && (out->type != h->type || out->to.machine != h->from.machine);
+        if (out->index != h->index || out->nonce != h->nonce || is_hint(r, out))
+            continue; /* of another request */
+        passes = true;
+        acts |= out->type != h->type || out->to.machine != h->from.machine;
     }
-    if (acts && r->params.on_outdated)
+    if (outdated && acts && r->params.on_outdated)
         r->params.on_outdated(r->params.user, h->index, h->generation, newest[h->index]);
-    if (!outdated)
+    if (!outdated && passes) /* else the granter may not have taken it: it is closed, or the sender has no lease */
         newest[h->index] = h->generation;
+}
+
+#define LATE_ONE_IN 8 /* packets is kept */
+
+void rack_come_late(struct rack *r, uint32_t *newest, const void *data, uint32_t len,
+                    void (*deliver)(void *granter, const void *data, uint32_t len), void *granter)
+{
+    const struct packet_head *h = data;
+    if (!newest || !(r->sim.faults.active & FAULT_BIT(FAULT_DUPLICATE)) || sim_now(&r->sim) >= r->params.safety_ns ||
+        h->index >= r->config.locks || !h->generation)
+        return;
+    for (unsigned i = 0; i < RACK_LATE_MAX; i++) {
+        struct rack_late late = r->late[i];
+        const struct packet_head *old = (const struct packet_head *)(const void *)late.data;
+        if (!late.len || late.newest != newest || old->generation >= newest[old->index])
+            continue;
+        r->late[i].len = 0;
+        deliver(granter, late.data, late.len);
+    }
+    uint64_t drawn = mix64(r->params.seed ^ mix64(++r->late_serial));
+    if (drawn % LATE_ONE_IN)
+        return;
+    struct rack_late *keep = &r->late[drawn / LATE_ONE_IN % RACK_LATE_MAX];
+    memcpy(keep->data, data, len);
+    keep->len = len;
+    keep->newest = newest;
 }
