@@ -29,6 +29,8 @@ struct rack_coordinator {
     struct sim_disk disk;
     struct service service;
     bool open, begun; /* begun: the space exists */
+    void *steward;    /* of designs that have one: it runs with the coordinator */
+    bool steward_runs, steward_fresh;
     struct rng random;
     uint32_t active; /* faults in this run */
     /* Set by the operator: */
@@ -56,8 +58,7 @@ struct rack_coordinator {
 
 bool rack_coordinates(const struct design *d)
 {
-    return d->packet && !d->packet->steward_packet && !packet_divides(d->packet) &&
-           (d->substrates & DESIGN_ON_UDP || d->kind == DESIGN_BUSTED);
+    return d->packet && !packet_divides(d->packet) && (d->substrates & DESIGN_ON_UDP || d->kind == DESIGN_BUSTED);
 }
 
 struct sim_addr rack_coordinator_at(const struct rack *r)
@@ -137,6 +138,39 @@ static void send_all(struct rack_coordinator *k, unsigned answers)
         sim_wire_send(k->rack->wire, from, rack_sim_addr(to), k->answers[0].bytes, len);
 }
 
+/* The steward begins when members may join, and loses its memory with the process. */
+static bool steward_runs(struct rack_coordinator *k)
+{
+    const struct packet_design *d = k->rack->design;
+    const struct coordinator *c = &k->service.coordinator;
+    if (k->steward && !k->steward_runs && k->open && !c->changed) {
+        memset(k->steward, 0, d->steward_bytes(&c->config));
+        d->steward_init(k->steward, &c->config, k->service.first_life, k->steward_fresh, clock_of(k));
+        k->steward_runs = true;
+    }
+    return k->steward_runs;
+}
+
+static void steward_tick(struct rack_coordinator *k)
+{
+    if (!steward_runs(k))
+        return;
+    k->rack->design->steward_tick(k->steward, clock_of(k), &k->rack->outbox);
+    rack_send_all(k->rack, k->host);
+    rack_clear_outbox(k->rack);
+}
+
+static void on_steward_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
+{
+    struct rack_coordinator *k = ctx;
+    (void)from;
+    if (!k->steward_runs)
+        return;
+    k->rack->design->steward_packet(k->steward, data, len, clock_of(k), &k->rack->outbox);
+    rack_send_all(k->rack, k->host);
+    rack_clear_outbox(k->rack);
+}
+
 static void run(struct rack_coordinator *k)
 {
     struct sim *sim = &k->rack->sim;
@@ -150,6 +184,7 @@ static void run(struct rack_coordinator *k)
             service_commit(&k->service, k->answers, 0, clock_of(k));
         k->log_end = k->service.file.end;
         coordinator_tick(&k->service.coordinator, clock_of(k));
+        steward_tick(k);
         if (k->count)
             continue;
         k->sleeper = sim_ticket_take(sim_current(sim));
@@ -174,6 +209,7 @@ static void task(void *arg)
         refused(k);
         return;
     }
+    k->steward_fresh = p.fresh;
     k->open = k->begun = true;
     k->flip.is = false; /* it did no harm, and is repaired */
     if (MISTAKE(p.mistakes, COORD_MISTAKE_PLACES)) {
@@ -207,7 +243,10 @@ static void on_packet(void *ctx, const void *data, uint32_t len, struct sim_addr
 
 static int bind_port(struct rack_coordinator *k)
 {
-    return sim_wire_bind(k->rack->wire, k->process, PORT, 0, 0, on_packet, k);
+    int rc = sim_wire_bind(k->rack->wire, k->process, PORT, 0, 0, on_packet, k);
+    if (!rc && k->steward)
+        rc = sim_wire_bind(k->rack->wire, k->process, PORT_POOL, 0, 0, on_steward_packet, k);
+    return rc;
 }
 
 /* ---- what happens to it ---- */
@@ -325,7 +364,7 @@ void rack_coordinator_crashed(struct rack *r, const struct sim_process *process)
     if (!k || process != k->process)
         return;
     service_close(&k->service);
-    k->open = false;
+    k->open = k->steward_runs = false;
     k->sleeper.task = NULL;
     k->first = k->count = 0;
     if (!k->host->up) /* else what was written is still in the kernel's memory, and will be on the disk */
@@ -421,6 +460,8 @@ int rack_coordinator_new(struct rack *r)
     k->host = sim_host_new(&r->sim);
     k->process = k->host ? sim_process_new(k->host) : NULL;
     int rc = k->process ? take_config(k) : -ENOMEM;
+    if (!rc && r->design->steward_packet && !(k->steward = calloc(1, r->design->steward_bytes(&r->config))))
+        rc = -ENOMEM;
     return rc ? rc : bind_port(k);
 }
 
@@ -442,6 +483,7 @@ void rack_coordinator_free(struct rack *r)
         return;
     service_close(&k->service);
     sim_disk_free(&k->disk);
+    free(k->steward);
     free(k);
     r->coordinator = NULL;
 }
