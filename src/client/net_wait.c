@@ -135,6 +135,24 @@ static void on_break(struct net *n, struct udp *through, const struct coord_pack
     udp_send(through, &packet, 1);
 }
 
+/* Keys that the coordinator may retire: the host says which it uses, and forgets the others. */
+static void on_retire(struct net *n, struct udp *through, const struct coord_retire *p, struct net_addr from, struct outbox *out)
+{
+    struct host_header *h = n->host.header;
+    struct coord_packet answer;
+    uint64_t used;
+    if (!n->host.design->uses || !host_lives(&n->host, host_now()) ||
+        !host_names_retire(&h->names, p, n->host.design->uses, n->host.memory, host_now(), out, &used))
+        return;
+    coord_make(&answer, COORD_RETIRED, h->space, &h->config.identity, 0);
+    answer.head.from = (struct place){h->machine, PORT_POOL};
+    answer.head.epoch = h->life;
+    answer.head.index = used;
+    answer.stamp = p->round;
+    const struct udp_out packet = {.to = from, .len = sizeof answer, .data = &answer};
+    udp_send(through, &packet, 1);
+}
+
 /* A switch has started anew: tells it our address and our lease. */
 static void rouse(struct net *n, struct outbox *out)
 {
@@ -184,6 +202,8 @@ static void obey(struct net *n, struct udp *through, const struct coord_packet *
         __atomic_store_n(&n->host.header->beat_ns, 0, __ATOMIC_RELEASE); /* a lock server may have moved */
         rouse(n, out);
     }
+    if (p->head.type == COORD_RETIRE)
+        on_retire(n, through, (const struct coord_retire *)p, from, out);
 }
 
 static void on_coordinator(struct net *n, struct udp *through, const void *data, uint32_t len, struct net_addr from,

@@ -112,7 +112,7 @@ int exchange(struct net_addr to, struct net_addr self, const struct coord_packet
                 const struct coord_packet *a = coord_check(batch->packet[i].data, batch->packet[i].len, 0);
                 if (!a || a->head.nonce != ask->head.nonce || memcmp(a->space, ask->space, sizeof a->space) != 0)
                     continue;
-                if (a->head.type == COORD_REFUSED && (a->code == COORD_FOREIGN || a->code == -ENOENT)) {
+                if (a->head.type == COORD_REFUSED && (a->code == COORD_FOREIGN || a->code == -ENOENT || a->code == -EPROTOTYPE)) {
                     rc = a->code;
                     break;
                 }

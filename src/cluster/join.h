@@ -29,7 +29,7 @@ struct coord_packet join_packet(const struct join_params *p);
 
 /* One question and its answer, through a socket of its own at this address. The question is retransmitted until the deadline
  * (CLOCK_MONOTONIC). The answer has the question's nonce and space, this type and length. -ETIMEDOUT; COORD_FOREIGN, -ENOENT: the
- * coordinator says that it has another space. */
+ * coordinator says that it has another space; -EPROTOTYPE: there is a memory node. */
 int exchange(struct net_addr to, struct net_addr self, const struct coord_packet *ask, uint32_t len, enum coord_type type,
              uint64_t deadline, void *answer, uint32_t answer_len);
 

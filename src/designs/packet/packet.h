@@ -300,6 +300,7 @@ struct packet_ask {
     uint32_t len;
     enum pawl_mode mode;
     uint64_t index;
+    uint32_t generation; /* of the index; of dense keys: 0 */
 };
 
 struct packet_answer {
@@ -338,7 +339,7 @@ struct packet_design {
     void (*host_init)(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now); /* zeroed */
 
     /* PACKET_DONE: the outcome is there; PACKET_WAIT: a wake will tell; negative: refused, nothing was changed. A request that was
-     * granted is held until released or lost. */
+     * granted is held until released or lost. Callers have as many requests as the configuration says, and ask with an idle one. */
     int (*acquire)(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out);
     int (*convert)(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out); /* null: not offered */
 
@@ -372,6 +373,10 @@ struct packet_design {
     bool (*idle)(const void *host, uint32_t request);
     bool (*holds)(const void *host, uint32_t request);
     bool (*claim)(const void *host, uint32_t request, struct packet_claim *out); /* false: it neither holds nor waits */
+
+    /* Whether the host has anything of the lock: a request that is not idle, or what other hosts' requests depend on. What it keeps
+     * for its own convenience it begins to give up, and says yes until that has ended. Null: indexes cannot be used again. */
+    bool (*uses)(void *host, uint64_t index, uint64_t now, struct outbox *out);
 
     /* Verifies everything; bad packets are counted and dropped. */
     void (*packet)(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
