@@ -31,5 +31,6 @@ int main(void)
     campaigns("srvlock");
     campaigns("fisslock");
     campaigns("fisslock-stay");
+    campaigns("netlock");
     return 0;
 }

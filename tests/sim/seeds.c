@@ -60,6 +60,8 @@ static const struct {
      "a shared holder's host was lost and joined under another number: the agent asked the old number for ever"},
     {"fisslock-stay", 179, FAULTS_ALL | FAULTS_COORDINATOR, "the same"},
     {"netlock", 542, FAULTS_ALL, "a hold was to be converted beside one whose host had just died: told of a deadlock, and judged"},
+    {"netlock", 624, FAULTS_ALL | FAULTS_COORDINATOR,
+     "a data server took the calls of a host for late ones of the host that had its number before"},
     {"netlock-switches", 8, FAULTS_ALL, "a deadlock through a request that waited under a name that its host had abandoned"},
     {"netlock-switches", 1448, FAULTS_ALL, "the same"},
     {"rpc", 10865, FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER)),

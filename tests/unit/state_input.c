@@ -511,6 +511,24 @@ static void names(struct state_config c)
     CHECK_EQ(take_name(STATE_NAME, 11, 8, "c"), 0);
 }
 
+static void rules_records(void)
+{
+    struct rules rules = state.rules;
+    rules.now.version += 2;
+    CHECK_EQ(take(STATE_RULES, &rules, sizeof rules - 1), -EINVAL);
+    CHECK_EQ(take(STATE_RULES, &rules, sizeof rules), 0);
+    struct rules bad = rules;
+    bad.now.version--; /* rules do not go back */
+    CHECK_EQ(take(STATE_RULES, &bad, sizeof bad), -EINVAL);
+    bad = rules;
+    memset(bad.now.owner, 0xff, sizeof bad.now.owner);
+    CHECK_EQ(take(STATE_RULES, &bad, sizeof bad), -EINVAL);
+    bad = rules;
+    memset(bad.before.owner, 0xff, sizeof bad.before.owner);
+    CHECK_EQ(take(STATE_RULES, &bad, sizeof bad), -EINVAL);
+    CHECK_EQ(state.rules.now.version, rules.now.version);
+}
+
 static void records(void)
 {
     struct state_config c;
@@ -551,20 +569,7 @@ static void records(void)
     CHECK_EQ(take(STATE_STATION, &t, sizeof t), 0);
     CHECK(state.switch_[RACKS_MAX - 1].life == 3 && state.server[RACK_SERVERS_MAX - 1].life == 3);
 
-    struct rules rules = state.rules;
-    rules.now.version += 2;
-    CHECK_EQ(take(STATE_RULES, &rules, sizeof rules - 1), -EINVAL);
-    CHECK_EQ(take(STATE_RULES, &rules, sizeof rules), 0);
-    struct rules bad = rules;
-    bad.now.version--; /* rules do not go back */
-    CHECK_EQ(take(STATE_RULES, &bad, sizeof bad), -EINVAL);
-    bad = rules;
-    memset(bad.now.owner, 0xff, sizeof bad.now.owner);
-    CHECK_EQ(take(STATE_RULES, &bad, sizeof bad), -EINVAL);
-    bad = rules;
-    memset(bad.before.owner, 0xff, sizeof bad.before.owner);
-    CHECK_EQ(take(STATE_RULES, &bad, sizeof bad), -EINVAL);
-    CHECK_EQ(state.rules.now.version, rules.now.version);
+    rules_records();
 
     start(&c, PAWL_KEYS_DENSE, 0);
     CHECK_EQ(take_config(c), 0);

@@ -61,7 +61,8 @@ struct lock {
 
 /* The latest deed of one request of one host (server_data.c). */
 struct deed {
-    uint64_t id; /* 0: none yet */
+    uint32_t life; /* of the host: one of another life, in the same number, counts its deeds from elsewhere on */
+    uint64_t id;   /* 0: none yet */
     uint64_t nonce, token;
     uint32_t ticket, granter_life;
     struct place granter; /* of the hold; machine 0: not known */

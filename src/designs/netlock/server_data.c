@@ -39,6 +39,7 @@ static bool passes(struct server *s, const struct netlock_packet *p)
 static void do_it(struct server *s, const struct netlock_packet *p, uint32_t len, struct deed *d)
 {
     d->id = p->stamp;
+    d->life = p->head.epoch;
     d->nonce = p->head.nonce;
     d->token = p->token;
     d->ticket = p->ticket;
@@ -77,7 +78,8 @@ static void answer(struct server *s, const struct netlock_packet *p, const struc
 void server_on_data(struct server *s, const struct netlock_packet *p, uint32_t len, struct outbox *out)
 {
     struct deed *d = deed_of(s, p);
-    if (p->head.epoch < s->clients[p->head.from.machine].life || (d->id && (int64_t)(p->stamp - d->id) < 0)) {
+    bool known = d->id && d->life == p->head.epoch;
+    if (p->head.epoch < max_u64(s->clients[p->head.from.machine].life, d->life) || (known && (int64_t)(p->stamp - d->id) < 0)) {
         s->drops.stale++;
         return;
     }
@@ -87,7 +89,7 @@ void server_on_data(struct server *s, const struct netlock_packet *p, uint32_t l
         answer(s, p, &none, out);
         return;
     }
-    if (d->id != p->stamp || (MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_TWICE) && !(p->flags & NETLOCK_VOID)))
+    if (!known || d->id != p->stamp || (MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_TWICE) && !(p->flags & NETLOCK_VOID)))
         do_it(s, p, len, d);
     answer(s, p, d, out);
 }

@@ -370,7 +370,7 @@ static uint64_t draw_room(const struct campaign *c, const struct campaign_params
 static uint64_t draw_capacity(const struct campaign *c, const struct campaign_params *p)
 {
     uint64_t drawn = mix64(p->seed ^ NAMES_SALT);
-    return drawn % 2 ? c->locks : 1 + drawn / 2 % c->locks;
+    return drawn % 2 || !p->design->packet->uses ? c->locks : 1 + drawn / 2 % c->locks; /* else names are never retired */
 }
 
 /* Not from the stream, likewise. */

@@ -25,6 +25,8 @@ static uint32_t sim_host_of(const struct rack *r, struct place to)
 {
     if (to.machine == MACHINE_SWITCH)
         return to.port == 1 && r->backup.process ? r->backup.process->host->id : SIM_WIRE_SWITCH;
+    if (to.machine == MACHINE_STEWARD && r->coordinator)
+        return rack_coordinator_at(r).host;
     if (to.machine == MACHINE_STEWARD && r->steward.process)
         return r->steward.process->host->id;
     return to.machine < r->config.machines + r->server_count + 1u ? r->host_of[to.machine] : SIM_HOSTS_MAX + 1;
@@ -674,7 +676,7 @@ static int add_all(struct rack *r)
     r->switch_member = (struct rack_member){.rack = r, .role = COORD_SWITCH, .welcomed = switch_welcome, .ended = switch_ended};
     if (!rc && r->design->switch_packet)
         rc = switch_start(r);
-    if (!rc && r->design->steward_packet)
+    if (!rc && r->design->steward_packet && !r->coordinator)
         rc = rack_box_add(r, &r->steward, RACK_STEWARD, sim_host_new(&r->sim));
     if (!rc && r->config.switches > 1) {
         sim_wire_redundant(r->wire);

@@ -48,6 +48,8 @@ struct rack_coordinator {
     struct sim_disk disk;
     struct service service;
     bool open, begun; /* begun: the space exists */
+    void *steward;    /* of designs that have one: it runs with the coordinator */
+    bool steward_runs, steward_fresh;
     struct rng random;
     uint32_t active; /* faults in this run */
     /* Set by the operator: */
@@ -75,8 +77,7 @@ struct rack_coordinator {
 
 bool rack_coordinates(const struct design *d)
 {
-    return d->packet && !d->packet->steward_packet && !packet_divides(d->packet) &&
-           (d->substrates & DESIGN_ON_UDP || d->kind == DESIGN_BUSTED);
+    return d->packet && !packet_divides(d->packet) && (d->substrates & DESIGN_ON_UDP || d->kind == DESIGN_BUSTED);
 }
 
 static unsigned count_of(const struct rack *r)
@@ -172,6 +173,39 @@ static void send_all(struct rack_coordinator *k, unsigned answers)
         sim_wire_send(k->rack->wire, from, rack_sim_addr(to), k->answers[0].bytes, len);
 }
 
+/* The steward begins when members may join, and loses its memory with the process. */
+static bool steward_runs(struct rack_coordinator *k)
+{
+    const struct packet_design *d = k->rack->design;
+    const struct coordinator *c = &k->service.coordinator;
+    if (k->steward && !k->steward_runs && k->open && !c->changed) {
+        memset(k->steward, 0, d->steward_bytes(&c->config));
+        d->steward_init(k->steward, &c->config, k->service.first_life, k->steward_fresh, clock_of(k));
+        k->steward_runs = true;
+    }
+    return k->steward_runs;
+}
+
+static void steward_tick(struct rack_coordinator *k)
+{
+    if (!steward_runs(k))
+        return;
+    k->rack->design->steward_tick(k->steward, clock_of(k), &k->rack->outbox);
+    rack_send_all(k->rack, k->host);
+    rack_clear_outbox(k->rack);
+}
+
+static void on_steward_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
+{
+    struct rack_coordinator *k = ctx;
+    (void)from;
+    if (!k->steward_runs)
+        return;
+    k->rack->design->steward_packet(k->steward, data, len, clock_of(k), &k->rack->outbox);
+    rack_send_all(k->rack, k->host);
+    rack_clear_outbox(k->rack);
+}
+
 static void sleep_for(struct rack_coordinator *k, uint64_t ns)
 {
     struct sim *sim = &k->rack->sim;
@@ -195,6 +229,7 @@ static void run(struct rack_coordinator *k)
             service_commit(&k->service, k->answers, 0, clock_of(k));
         k->log_end = k->service.file.end;
         coordinator_tick(&k->service.coordinator, clock_of(k));
+        steward_tick(k);
         if (!k->count)
             sleep_for(k, (k->rack->etcd ? k->rack->etcd->lease_ns : k->lease_ns) / 8);
     }
@@ -281,6 +316,7 @@ static void task(void *arg)
         refused(k);
         return;
     }
+    k->steward_fresh = p.fresh;
     k->open = k->begun = true;
     k->flip.is = false; /* it did no harm, and is repaired */
     if (MISTAKE(p.mistakes, COORD_MISTAKE_PLACES)) {
@@ -314,7 +350,10 @@ static void on_packet(void *ctx, const void *data, uint32_t len, struct sim_addr
 
 static int bind_port(struct rack_coordinator *k)
 {
-    return sim_wire_bind(k->rack->wire, k->process, PORT, 0, 0, on_packet, k);
+    int rc = sim_wire_bind(k->rack->wire, k->process, PORT, 0, 0, on_packet, k);
+    if (!rc && k->steward)
+        rc = sim_wire_bind(k->rack->wire, k->process, PORT_POOL, 0, 0, on_steward_packet, k);
+    return rc;
 }
 
 /* ---- what happens to it ---- */
@@ -470,7 +509,7 @@ void rack_coordinator_crashed(struct rack *r, const struct sim_process *process)
     if (!k)
         return;
     service_close(&k->service);
-    k->open = k->up = false;
+    k->open = k->up = k->steward_runs = false;
     k->sleeper.task = NULL;
     k->first = k->count = 0;
     if (!k->host->up) /* else what was written is still in the kernel's memory, and will be on the disk */
@@ -545,8 +584,8 @@ static int draw_etcd(struct rack *r)
     struct rng random; /* of its own: runs without etcd are what they were */
     bool must = !(r->params.faults & FAULT_BIT(FAULT_DISK));
     rng_seed(&random, r->params.seed ^ SALT_ETCD);
-    if (!(r->params.faults & FAULT_BIT(FAULT_ETCD)) || !(rng_chance(&random, 1, 3) || must))
-        return 0;
+    if (!(r->params.faults & FAULT_BIT(FAULT_ETCD)) || !(rng_chance(&random, 1, 3) || must) || r->design->steward_packet)
+        return 0; /* a steward is in one place */
     struct rack_etcd *e = r->etcd = calloc(1, sizeof *e);
     if (!e)
         return -ENOMEM;
@@ -591,7 +630,7 @@ static int coordinator_init_at(struct rack *r, unsigned number)
         return -ENOMEM;
     if (r->etcd)
         sim_etcd_client_init(&k->client, &r->etcd->server, k->host);
-    return bind_port(k);
+    return 0;
 }
 
 int rack_coordinator_new(struct rack *r)
@@ -601,7 +640,13 @@ int rack_coordinator_new(struct rack *r)
         rc = -ENOMEM;
     for (unsigned i = 0; !rc && i < count_of(r); i++)
         rc = coordinator_init_at(r, i);
-    return rc ? rc : take_config(r->coordinator);
+    if (!rc)
+        rc = take_config(r->coordinator);
+    if (!rc && r->design->steward_packet && !(r->coordinator->steward = calloc(1, r->design->steward_bytes(&r->config))))
+        rc = -ENOMEM;
+    for (unsigned i = 0; !rc && i < count_of(r); i++)
+        rc = bind_port(&r->coordinator[i]);
+    return rc;
 }
 
 void rack_coordinator_begin(struct rack *r)
@@ -626,6 +671,7 @@ void rack_coordinator_free(struct rack *r)
     for (unsigned i = 0; r->coordinator && i < count_of(r); i++) {
         service_close(&r->coordinator[i].service);
         sim_disk_free(&r->coordinator[i].disk);
+        free(r->coordinator[i].steward);
     }
     if (r->etcd)
         sim_etcd_free(&r->etcd->server);
