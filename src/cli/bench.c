@@ -37,17 +37,18 @@ static const struct arg table[] = {
      &opts.design_seen},
     {"on", 0, ARG_STRING, "WHERE",
      "shm: processes of this machine (default); udp: the same over packets; lab: network namespaces as hosts, and the switch in "
-     "the kernel; sim: the simulated cluster",
+     "the kernel; node: a memory node on loopback; node-xdp: one in the kernel, in a lab; sim: the simulated cluster",
      &opts.on, NULL},
-    {"space", 0, ARG_STRING, "WHERE", "udp: a running rack, pawl://HOST:PORT/SPACE, of any design; default: a new one on loopback",
-     &opts.space, NULL},
+    {"space", 0, ARG_STRING, "WHERE",
+     "udp, node: a running rack or node, pawl://HOST:PORT/SPACE, of any design; default: a new one on loopback", &opts.space, NULL},
     {"wire", 0, ARG_STRING, "WIRE",
      "lab, or --space: udp (the default), or afxdp: the first client of each host bypasses the network stack where possible",
      &opts.wire, NULL},
     {"model", 0, ARG_STRING, "TESTBED", "sim: the model of the cluster; default 'default'", &opts.model, NULL},
     {"set", 0, ARG_STRING, "FIELD=N[,...]", "sim: override model parameters", &opts.set, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
-    {"nodes", 0, ARG_U64, "N", "sim, udp: hosts of clients; default the model's, or 1", &opts.nodes, &opts.nodes_seen},
+    {"nodes", 0, ARG_U64, "N", "sim, udp, lab, node-xdp: hosts of clients; default the model's, or 1", &opts.nodes,
+     &opts.nodes_seen},
     {"clients", 0, ARG_U64, "N", "clients; default one per core; sim: the model's", &opts.clients, &opts.clients_seen},
     {"threads", 0, ARG_FLAG, NULL, "shm: clients are threads with their own handles, not processes", &params.threads, NULL},
     {"locks", 0, ARG_U64, "N", "number of locks; default 1000; with --range 1", &params.workload.locks, &opts.locks_seen},
@@ -93,7 +94,7 @@ static const struct arg table[] = {
 
 static const struct args usage = {
     .command = "pawl bench",
-    .usage = "[--design D[,D...]] [--on shm|udp|lab|sim] [OPTION]...",
+    .usage = "[--design D[,D...]] [--on shm|udp|lab|node|node-xdp|sim] [OPTION]...",
     .about = "Runs clients that lock and unlock, and prints throughput and latencies. With several designs the rounds alternate, "
              "and each\n"
              "design is compared with the last one. On shared memory one acquisition in eight is timed. Every grant is validated.",
@@ -104,6 +105,7 @@ static const struct args usage = {
         "  pawl bench --design citron,ofd --range 1 --units 1M --held 1000\n"
         "  pawl bench --on udp --space pawl://10.0.0.1:7070/test --wire afxdp --clients 1\n"
         "  pawl bench --on lab --design fisslock,netlock,srvlock --nodes 2\n"
+        "  pawl bench --on node --design shiftlock,cas-backoff,dslr --clients 16 --locks 1\n"
         "  pawl bench --on sim --model shiftlock-testbed --design word,cas-backoff --locks 10M\n\n"
         "Ctrl-C ends it with what was measured so far.\n"
         "Exit status: 0 measured, 1 two clients held a lock that only one may hold, 2 wrong usage, 69 the benchmark could not run.",
@@ -124,14 +126,23 @@ static void catch_signals(void)
 
 /* ---- options ---- */
 
+static unsigned substrate(const struct bench_params *p)
+{
+    return p->simulated ? DESIGN_ON_SIM
+           : p->node    ? p->lab ? DESIGN_ON_NODE_XDP : DESIGN_ON_NODE
+           : p->packets ? DESIGN_ON_UDP
+                        : DESIGN_ON_SHM;
+}
+
 static int add_design(struct bench_params *p, const char *name)
 {
     const struct design *d = design_find(name);
     if (!d)
         return args_complain(&usage, "there is no design '%s'; 'pawl doctor --matrix' lists the designs", name);
-    if (!(d->substrates & (p->simulated ? DESIGN_ON_SIM : p->packets ? DESIGN_ON_UDP : DESIGN_ON_SHM)))
-        return args_complain(&usage, "the design '%s' does not run on %s", name, p->lab ? "udp, and so in no lab" : opts.on);
-    if (p->lab && d->packet->racks)
+    if (!(d->substrates & substrate(p)))
+        return args_complain(&usage, "the design '%s' does not run on %s", name,
+                             p->lab && !p->node ? "udp, and so in no lab" : opts.on);
+    if (p->lab && d->packet && d->packet->racks)
         return args_complain(&usage, "the design '%s' has several switches, and the lab of a benchmark has one", name);
     if (p->workload.reads && !(d->features & DESIGN_SHARED))
         return args_complain(&usage, "the design '%s' has no shared locks, so --reads must be 0", name);
@@ -175,15 +186,22 @@ static int set_field(void *ctx, const char *field, uint64_t value)
 static int choose_substrate(struct bench_params *p)
 {
     p->simulated = !strcmp(opts.on, "sim");
-    p->lab = !strcmp(opts.on, "lab");
-    p->packets = p->lab || !strcmp(opts.on, "udp");
-    if (!p->simulated && !p->packets && strcmp(opts.on, "shm"))
-        return args_complain(&usage, "there is no substrate '%s'; there are shm, udp, lab and sim", opts.on);
+    p->packets = !strcmp(opts.on, "lab") || !strcmp(opts.on, "udp");
+    p->node = !strcmp(opts.on, "node") || !strcmp(opts.on, "node-xdp");
+    p->lab = !strcmp(opts.on, "lab") || !strcmp(opts.on, "node-xdp");
+    bool hosts = p->packets || p->lab; /* has several */
+    if (!p->simulated && !p->packets && !p->node && strcmp(opts.on, "shm"))
+        return args_complain(&usage, "there is no substrate '%s'; there are shm, udp, lab, node, node-xdp and sim", opts.on);
     if (p->simulated && p->threads)
         return args_complain(&usage, "--threads is for --on shm: simulated clients have neither threads nor processes");
-    if (p->packets && p->threads)
+    if ((p->packets || p->node) && p->threads)
         return args_complain(&usage, "--threads is for --on shm");
-    if (!p->simulated && (opts.model || (opts.nodes_seen && !p->packets) || p->parted || opts.lock_nodes_seen))
+    if (p->node && opts.held_seen)
+        return args_complain(&usage, "--held is for --on shm");
+    if (p->node && p->lab && (opts.units_seen || opts.max_units_seen))
+        return args_complain(&usage, "--units is not for --on node-xdp: 'pawl serve' lays locks out for %d",
+                             (int)LAYOUT_RANGE_UNITS);
+    if (!p->simulated && (opts.model || (opts.nodes_seen && !hosts) || p->parted || opts.lock_nodes_seen))
         return args_complain(&usage, "%s is for --on sim: shared memory is one machine, and all of it is local",
                              opts.model             ? "--model"
                              : opts.nodes_seen      ? "--nodes"
@@ -193,15 +211,17 @@ static int choose_substrate(struct bench_params *p)
         return args_complain(&usage, "%s is for --on sim", opts.set ? "--set" : "--warmup");
     if (!p->simulated)
         return 0;
-    int status = sim_model(&usage, opts.model ? opts.model : "default", &p->model);
-    return status ? status : settings_each(&usage, "set", opts.set, set_field, p);
+    p->model = sim_model(&usage, opts.model ? opts.model : "default");
+    return p->model ? settings_each(&usage, "set", opts.set, set_field, p) : EXIT_USAGE;
 }
 
 /* A rack that runs has its design and its keys. */
 static int choose_rack(struct bench_params *p)
 {
     static char place[PLACE_LEN], fast[PLACE_LEN], design[COORD_NAME_LEN];
-    if ((opts.space || opts.wire) && !p->packets)
+    if (opts.wire && p->node)
+        return args_complain(&usage, "--wire is not for memory nodes: their clients have a socket");
+    if ((opts.space || opts.wire) && !p->packets && !p->node)
         return args_complain(&usage, "--%s is for --on udp%s", opts.space ? "space" : "wire", opts.space ? "" : " and --on lab");
     if (opts.space && p->lab)
         return args_complain(&usage, "--space is for --on udp: a lab has its own");
@@ -229,10 +249,12 @@ static int choose_rack(struct bench_params *p)
     int rc = pawl_open(place, &wishes, &rack);
     if (rc)
         return cli_fail("bench", rc);
-    const struct host_header *h = net_of(rack)->host.header;
-    snprintf(design, sizeof design, "%s", h->design);
-    p->workload.names = h->config.keys == PAWL_KEYS_NAMED;
+    snprintf(design, sizeof design, "%s", rack->design->name);
+    p->workload.names = rack->keys == PAWL_KEYS_NAMED;
+    bool is_node = !net_of(rack);
     pawl_close(rack);
+    if (is_node != p->node)
+        return args_complain(&usage, "%s is a %s: --on %s", place, is_node ? "memory node" : "rack", is_node ? "node" : "udp");
     opts.designs = design;
     p->place = place;
     p->fast_place = fast;
@@ -260,10 +282,10 @@ static int choose_members(struct bench_params *p)
     uint64_t nodes = opts.lock_nodes_seen ? opts.lock_nodes
                      : opts.nodes_seen    ? opts.nodes
                      : p->simulated       ? model_get(p->model, MODEL_client_nodes)
-                                          : p->packets;
+                                          : p->packets || p->lab;
     if (!clients || clients > BENCH_CLIENTS_MAX)
         return out_of_bounds("clients", 1, BENCH_CLIENTS_MAX);
-    if ((p->simulated || p->packets) && (!nodes || nodes > SIM_HOSTS_MAX - 2))
+    if ((p->simulated || p->packets || p->lab) && (!nodes || nodes > SIM_HOSTS_MAX - 2))
         return out_of_bounds(opts.lock_nodes_seen ? "lock-nodes" : "nodes", 1, SIM_HOSTS_MAX - 2);
     if (p->lab && nodes > LAB_HOSTS_MAX)
         return args_complain(&usage, "a lab has at most %d hosts", LAB_HOSTS_MAX);
@@ -380,7 +402,7 @@ static int choose_knobs(struct bench_params *p)
 {
     static struct knobs knobs[BENCH_DESIGNS_MAX];
     if (opts.tune && (p->lab || p->place))
-        return args_complain(&usage, "--tune is not for --on lab or --space");
+        return args_complain(&usage, "--tune is not for --on lab, --on node-xdp or --space");
     p->knobs = knobs;
     return settings_tune(&usage, opts.tune, p->designs, p->design_count, knobs);
 }

@@ -24,13 +24,14 @@ static void print_heading(const struct bench_params *p)
     const struct workload *w = &p->workload;
     printf("%s", p->simulated ? "simulated cluster"
                  : p->place   ? p->place
-                 : p->lab     ? "lab, processes"
+                 : p->lab     ? p->node ? "memory node in the kernel of a lab, processes" : "lab, processes"
+                 : p->node    ? "memory node on loopback, processes"
                  : p->packets ? "UDP on loopback, processes"
                  : p->threads ? "shared memory, threads"
                               : "shared memory, processes");
     if (p->simulated)
         printf(", model %s, %u client hosts", p->model->name, p->nodes);
-    if (p->packets && !p->place)
+    if ((p->packets || (p->node && p->lab)) && !p->place)
         printf(" of %u hosts", p->nodes);
     printf("; %u clients, %" PRIu64 " locks%s", p->clients, w->locks, w->names ? " by name" : "");
     for (unsigned i = 0; i < w->length_count; i++)
@@ -149,7 +150,7 @@ static void json_costs(struct json *j, const struct bench_params *p, const struc
     const char *const kinds[] = {"switch", "agent", "server", "local"};
     const uint64_t grants[] = {s->grants.by_switch, s->grants.by_agent, s->grants.by_server, s->grants.local};
     for (unsigned i = 0; i < countof(kinds); i++)
-        if (!s->granted && !p->simulated && !p->packets && !strcmp(kinds[i], "local"))
+        if (!s->granted && !p->simulated && !p->packets && !p->node && !strcmp(kinds[i], "local"))
             json_u64(j, kinds[i], s->ops);
         else
             json_u64_if(j, kinds[i], s->granted, grants[i]); /* there is none, or it is not counted */
@@ -206,7 +207,12 @@ static void json_result(struct json *j, const struct bench_params *p, const stru
     static const char *const percentiles[] = {"p50_ns", "p90_ns", "p99_ns", "p999_ns", "p20_ns"};
     json_object(j, NULL);
     json_string(j, "design", r->design->name);
-    json_string(j, "on", p->simulated ? "sim" : p->lab ? "lab" : p->packets ? "udp" : "shm");
+    json_string(j, "on",
+                p->simulated ? "sim"
+                : p->node    ? p->lab ? "node-xdp" : "node"
+                : p->lab     ? "lab"
+                : p->packets ? "udp"
+                             : "shm");
     json_wire(j, p, s);
     json_u64(j, "clients", p->clients);
     json_u64(j, "locks", p->workload.locks);

@@ -118,7 +118,9 @@ static uint64_t others_on_rack(const struct breaking *b, const struct inspect_se
 
 static void put_process(FILE *out, const struct inspect_session *s)
 {
-    fprintf(out, "process %" PRIu32, s->pid);
+    char name[SESSION_NAME_LEN];
+    cli_session_name(s, name);
+    fputs(name, out);
     if (s->machine)
         fprintf(out, " of host %" PRIu32, s->machine);
 }
@@ -276,7 +278,10 @@ static int run_break(struct args_rest *rest)
     if (!rest->count)
         return args_complain(&usage, "needs the name of one lock");
     int status = cli_place("break", opts.space, place);
-    if (!status && !strncmp(place, NET_SCHEME, strlen(NET_SCHEME))) {
+    bool on_rack = false;
+    if (!status)
+        status = cli_is_rack("break", place, &on_rack);
+    if (!status && on_rack) {
         int rc = rack_look_open(place + strlen(NET_SCHEME), &rack);
         if (rc)
             return cli_fail("break", rc);

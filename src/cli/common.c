@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/common.h"
 #include "cli/commands.h"
+#include "client/far.h"
 #include "client/net.h"
 #include "fabric/shm.h"
 
@@ -203,16 +204,32 @@ static size_t read_command_line(uint32_t pid, char out[COMMAND_LEN])
 void cli_command_of(const struct inspect_session *s, char out[COMMAND_LEN])
 {
     /* The process id may be another's by now, and its command line with it. */
-    size_t len = !s->machine && fab_shm_gone(s->proof, 0) ? read_command_line(s->pid, out) : 0;
+    size_t len = s->pid && !s->machine && fab_shm_gone(s->proof, 0) ? read_command_line(s->pid, out) : 0;
     out[len] = 0;
     if (!len)
         snprintf(out, COMMAND_LEN, "%s", s->label);
 }
 
+int cli_is_rack(const char *command, const char *place, bool *rack)
+{
+    bool is_node = false;
+    *rack = !strncmp(place, NET_SCHEME, strlen(NET_SCHEME));
+    int rc = *rack ? far_is_node(place + strlen(NET_SCHEME), &is_node) : 0;
+    *rack = *rack && !is_node;
+    return rc ? cli_fail(command, rc) : 0;
+}
+
+void cli_session_name(const struct inspect_session *s, char out[SESSION_NAME_LEN])
+{
+    snprintf(out, SESSION_NAME_LEN, s->pid ? "process %" PRIu32 : "client %" PRIu32, s->pid ? s->pid : s->client);
+}
+
 void cli_lease_left(const struct inspect_session *s, char out[LEASE_TEXT_LEN])
 {
     uint64_t now = world_now(&world_real);
-    if (s->expiry_ns == UINT64_MAX)
+    if (!s->expiry_ns)
+        snprintf(out, LEASE_TEXT_LEN, "unknown");
+    else if (s->expiry_ns == UINT64_MAX)
         snprintf(out, LEASE_TEXT_LEN, "for ever");
     else if (now >= s->expiry_ns)
         snprintf(out, LEASE_TEXT_LEN, "over");
@@ -229,12 +246,15 @@ void cli_json_session(struct json *j, const struct inspect_session *s)
     if (s->machine)
         json_u64(j, "machine", s->machine);
     json_u64(j, "session", s->slot);
-    json_u64(j, "pid", s->pid);
+    if (s->pid)
+        json_u64(j, "pid", s->pid);
+    else
+        json_u64(j, "client", s->client);
     json_string(j, "state", session_health_name(s->health));
     json_string(j, "label", s->label);
     json_string(j, "command", command);
     json_u64(j, "opened", s->opened_s);
-    if (s->expiry_ns == UINT64_MAX)
+    if (s->expiry_ns == UINT64_MAX || !s->expiry_ns)
         json_null(j, "lease_left_ns");
     else
         json_u64(j, "lease_left_ns", s->expiry_ns > now ? s->expiry_ns - now : 0);

@@ -51,6 +51,13 @@ void cli_catch(int signal, int flags); /* flags of sigaction() */
  * local. */
 int cli_place(const char *command, const char *given, char out[PLACE_LEN]);
 
+/* Whether that place is a rack: what is there says so. Other places are looked at by an observer. 0, or the exit status. */
+int cli_is_rack(const char *command, const char *place, bool *rack);
+
+/* "process 17", or "client 3" of a memory node. */
+#define SESSION_NAME_LEN 24
+void cli_session_name(const struct inspect_session *s, char out[SESSION_NAME_LEN]);
+
 /* The row of the option --wire, of subcommands that lock. */
 #define CLI_WIRE_OPTION(to)                                                                                                        \
     {                                                                                                                              \

@@ -32,8 +32,7 @@ static const struct arg table[] = {
     {"rack", 0, ARG_U64, "N", "exec, unplug, plug: which rack; default 1", &opts.rack, NULL},
     {"design", 0, ARG_STRING, "D",
      "run: fisslock (the default), fisslock-stay or netlock, whose switch is in the kernel, or srvlock; fisslock-racks: one space "
-     "of "
-     "all racks",
+     "of all racks; word, shiftlock, shiftlock64, alock, citron: a memory node in the kernel",
      &opts.run.design, NULL},
     {"seconds", 0, ARG_DURATION, "S", "run: seconds with faults, after which all faults end; default 10", &opts.run.ns, NULL},
     {"workers", 0, ARG_U64, "N", "run: processes of each host; default 2", &opts.run.workers, NULL},
@@ -45,7 +44,8 @@ static const struct arg table[] = {
      NULL},
     {"wire", 0, ARG_STRING, "WIRE", "run: udp (the default), or afxdp: one process of each host goes past the network stack",
      &opts.wire, NULL},
-    {"faults", 0, ARG_FLAG, NULL, "run: pull cables, kill processes, kill and restart the switch", &opts.run.faults, NULL},
+    {"faults", 0, ARG_FLAG, NULL, "run: pull cables, kill processes, kill and restart the switch or memory node", &opts.run.faults,
+     NULL},
     {"moves", 0, ARG_FLAG, NULL, "run: fisslock-racks: keep moving locks between racks", &opts.run.moves, NULL},
     {"forgetful", 0, ARG_FLAG, NULL, "run: wrong on purpose: fisslock's switch keeps losing its locks, and tells no host",
      &opts.run.forgetful, NULL},

@@ -128,8 +128,10 @@ static int run_ls(struct args_rest *rest)
     int status = cli_place("ls", opts.space, place);
     if (status)
         return status;
-    if (!strncmp(place, NET_SCHEME, strlen(NET_SCHEME)))
-        return list_rack(place);
+    bool rack = false;
+    status = cli_is_rack("ls", place, &rack);
+    if (status || rack)
+        return status ? status : list_rack(place);
     int rc = observer_open(place, &o);
     if (rc == -ENOENT && !opts.space && !getenv("PAWL_SPACE"))
         return list(NULL, NULL, place) ? EXIT_UNAVAILABLE : 0;

@@ -7,9 +7,9 @@
 
 /* Bit numbers of design.h's flags. */
 enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC, DEADLOCK, CALLS };
-enum { SHM, SIM, UDP, NODE };
+enum { SHM, SIM, UDP, NODE, NODE_XDP };
 static_assert(1 << CALLS == DESIGN_CALLS && CALLS + 1 == DESIGN_FEATURES, "features in the order of their bits");
-static_assert(1 << NODE == DESIGN_ON_NODE && NODE + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
+static_assert(1 << NODE_XDP == DESIGN_ON_NODE_XDP && NODE_XDP + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
 
 /* A design that offers everything but ranges; its tests of the contract, of recovery and of asynchronous operations. A test on
  * shared memory of that name runs for each such design (tests/meson.build). */
@@ -18,9 +18,8 @@ static_assert(1 << NODE == DESIGN_ON_NODE && NODE + 1 == DESIGN_SUBSTRATES, "sub
     [CONVERT] = (contract), [ASYNC] = (async)
 
 /* On a memory node there are no asynchronous operations yet. */
-#define FAR_WHOLE                                                                                                                  \
-    [EXCLUSIVE] = "udp/node", [SHARED] = "udp/node", [TOKENS] = "udp/node", [RECOVERY] = "udp/node", [TIMEOUT] = "udp/node",       \
-    [CONVERT] = "udp/node"
+#define FAR(test) [EXCLUSIVE] = (test), [TOKENS] = (test), [RECOVERY] = (test), [TIMEOUT] = (test)
+#define FAR_WHOLE(test) FAR(test), [SHARED] = (test), [CONVERT] = (test)
 
 static const struct proof {
     const char *design;
@@ -29,16 +28,20 @@ static const struct proof {
 } proofs[] = {
     {"word", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async")}},
     {"word", SIM, {WHOLE("sim/word", "sim/word", "sim/word")}},
-    {"word", NODE, {FAR_WHOLE}},
+    {"word", NODE, {FAR_WHOLE("udp/node")}},
+    {"word", NODE_XDP, {FAR_WHOLE("lab/node")}},
     {"shiftlock", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async")}},
     {"shiftlock", SIM, {WHOLE("sim/shiftlock", "sim/shiftlock", "sim/shiftlock")}},
-    {"shiftlock", NODE, {FAR_WHOLE}},
+    {"shiftlock", NODE, {FAR_WHOLE("udp/node")}},
+    {"shiftlock", NODE_XDP, {FAR_WHOLE("lab/node")}},
     {"shiftlock64", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async")}},
     {"shiftlock64", SIM, {WHOLE("sim/shiftlock", "sim/shiftlock", "sim/shiftlock")}},
-    {"shiftlock64", NODE, {FAR_WHOLE}},
+    {"shiftlock64", NODE, {FAR_WHOLE("udp/node")}},
+    {"shiftlock64", NODE_XDP, {FAR_WHOLE("lab/node")}},
     {"alock", SHM, {[EXCLUSIVE] = "shm/kill", [TOKENS] = "shm/kill", [RECOVERY] = "shm/kill", [TIMEOUT] = "shm/kill"}},
     {"alock", SIM, {[EXCLUSIVE] = "sim/alock", [TOKENS] = "sim/alock", [RECOVERY] = "sim/alock", [TIMEOUT] = "sim/alock"}},
-    {"alock", NODE, {[EXCLUSIVE] = "udp/node", [TOKENS] = "udp/node", [RECOVERY] = "udp/node", [TIMEOUT] = "udp/node"}},
+    {"alock", NODE, {FAR("udp/node")}},
+    {"alock", NODE_XDP, {FAR("lab/node")}},
     {"fisslock", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/deadlock"}},
     {"fisslock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock"}},
     {"fisslock-stay", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/fisslock"}},
@@ -47,20 +50,25 @@ static const struct proof {
     {"fisslock-racks", UDP, {WHOLE("udp/contract", "udp/racks", "udp/contract"), [DEADLOCK] = "udp/deadlock"}},
     {"citron", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [RANGES] = "shm/ranges"}},
     {"citron", SIM, {WHOLE("sim/citron", "sim/citron", "sim/citron"), [RANGES] = "sim/citron"}},
-    {"citron", NODE, {FAR_WHOLE, [RANGES] = "udp/node"}},
+    {"citron", NODE, {FAR_WHOLE("udp/node"), [RANGES] = "udp/node"}},
+    {"citron", NODE_XDP, {FAR_WHOLE("lab/node"), [RANGES] = "lab/node"}},
     {"netlock", SIM, {WHOLE("sim/netlock", "sim/netlock", "sim/netlock"), [DEADLOCK] = "sim/deadlock", [CALLS] = "sim/netlock"}},
     {"netlock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock", [CALLS] = "udp/kv"}},
     {"netlock-switches", SIM, {WHOLE("sim/netlock", "sim/netlock", "sim/netlock"), [DEADLOCK] = "sim/deadlock"}},
     {"netlock-switches", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock"}},
     {"cas", SHM, {[EXCLUSIVE] = "shm/baselines", [TIMEOUT] = "shm/baselines"}},
     {"cas", SIM, {[EXCLUSIVE] = "sim/cas", [TIMEOUT] = "sim/cas"}},
+    {"cas", NODE, {[EXCLUSIVE] = "udp/node_baselines", [TIMEOUT] = "udp/node_baselines"}},
     {"cas-backoff", SHM, {[EXCLUSIVE] = "shm/baselines", [TIMEOUT] = "shm/baselines"}},
     {"cas-backoff", SIM, {[EXCLUSIVE] = "sim/cas", [TIMEOUT] = "sim/cas"}},
+    {"cas-backoff", NODE, {[EXCLUSIVE] = "udp/node_baselines", [TIMEOUT] = "udp/node_baselines"}},
     {"spin", SHM, {[EXCLUSIVE] = "shm/baselines", [TIMEOUT] = "shm/baselines"}},
     {"spin", SIM, {[EXCLUSIVE] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"mcs", SIM, {[EXCLUSIVE] = "sim/baselines"}},
     {"dslr", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [RECOVERY] = "sim/baselines"}},
+    {"dslr", NODE, {[EXCLUSIVE] = "udp/node_baselines", [SHARED] = "udp/node_baselines", [RECOVERY] = "udp/node_baselines"}},
     {"drtm", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
+    {"drtm", NODE, {[EXCLUSIVE] = "udp/node_baselines", [SHARED] = "udp/node_baselines", [TIMEOUT] = "udp/node_baselines"}},
     {"rmarw", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines"}},
     {"rpc", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"rpc-retry", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
@@ -105,7 +113,7 @@ static bool is_shown(const struct design *d, unsigned substrate)
 
 static bool is_offered(const struct design *d, unsigned feature, unsigned substrate)
 {
-    return d->features >> feature & 1 && !(feature == ASYNC && substrate == NODE);
+    return d->features >> feature & 1 && !(feature == ASYNC && substrate >= NODE);
 }
 
 static const char *cell(const struct design *d, unsigned feature, unsigned substrate)
@@ -120,10 +128,10 @@ static const char *cell(const struct design *d, unsigned feature, unsigned subst
 
 static void print_row(bool markdown, const char *design, const char *on, const char *const cells[DESIGN_FEATURES])
 {
-    printf(markdown ? "| %s | %s |" : "%-14s %-4s", design, on);
+    printf(markdown ? "| %s | %s |" : "%-14s %-8s", design, on);
     for (unsigned f = 0; f < DESIGN_FEATURES; f++) {
         if (!markdown)
-            printf(" %-*s", f + 1 < DESIGN_FEATURES ? 13 : 0, cells[f] ? cells[f] : "-");
+            printf(" %-*s", f + 1 < DESIGN_FEATURES ? 18 : 0, cells[f] ? cells[f] : "-");
         else if (cells[f])
             printf(" yes: `%s` |", cells[f]);
         else
@@ -134,12 +142,12 @@ static void print_row(bool markdown, const char *design, const char *on, const c
 
 static void print_header(bool markdown)
 {
-    printf(markdown ? "| %s | %s |" : "%-14s %-4s", "design", "on");
+    printf(markdown ? "| %s | %s |" : "%-14s %-8s", "design", "on");
     for (unsigned f = 0; f < DESIGN_FEATURES; f++)
         if (markdown)
             printf(" %s |", design_feature_name(f));
         else
-            printf(" %-*s", f + 1 < DESIGN_FEATURES ? 13 : 0, design_feature_name(f));
+            printf(" %-*s", f + 1 < DESIGN_FEATURES ? 18 : 0, design_feature_name(f));
     putchar('\n');
     for (unsigned f = 0; f < DESIGN_FEATURES + 2 && markdown; f++)
         printf("%s---|", f ? "" : "|");

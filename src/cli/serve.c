@@ -3,9 +3,10 @@
 #include "cli/commands.h"
 #include "cli/daemon.h"
 #include "cli/settings.h"
-#include "node/memory.h"
+#include "node/memory_kernel.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,15 +14,16 @@
 #define DEFAULT_LISTEN "127.0.0.1:7070"
 #define DEFAULT_LEASE_NS (2 * NS_PER_S)
 #define LEASE_MIN_NS (50 * NS_PER_MS)
+#define DEFAULT_MEMBER_NS (60 * NS_PER_S)
 #define LEASE_MAX_NS (3600 * NS_PER_S)
 #define RETRY_NS (5 * NS_PER_MS) /* a round trip on one busy machine; lost packets are rarer than slow ones */
 #define GROUP_MAX (UINT64_C(1) << 20)
 #define LIFE_SHIFT 30 /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
 
 static struct {
-    const char *listen, *join, *space, *design, *keys, *state, *tune;
-    uint64_t locks, group, lease_ns, hosts, sessions, holds, servers, own, spin_ns, racks;
-    bool fresh, restore, json, servers_seen, own_seen, backup, racks_seen, locks_seen, sessions_seen;
+    const char *listen, *join, *space, *design, *keys, *state, *tune, *devices, *mode, *pins;
+    uint64_t locks, group, lease_ns, member_ns, hosts, sessions, holds, servers, own, spin_ns, racks;
+    bool fresh, restore, force, member_seen, json, servers_seen, own_seen, backup, racks_seen, locks_seen, sessions_seen, remove;
 } opts = {.listen = DEFAULT_LISTEN,
           .space = "default",
           .design = "srvlock",
@@ -29,6 +31,7 @@ static struct {
           .locks = 1000000,
           .group = 1,
           .lease_ns = DEFAULT_LEASE_NS,
+          .member_ns = DEFAULT_MEMBER_NS,
           .hosts = 64,
           .sessions = 64,
           .holds = 256,
@@ -45,7 +48,11 @@ static const struct arg serve_table[] = {
     {"state", 0, ARG_STRING, "DIR",
      "folder for the space's state: names, rules, counters; default $XDG_STATE_HOME/pawl or ~/.local/state/pawl", &opts.state,
      NULL},
-    {"lease", 0, ARG_DURATION, "S", "how long a silent host keeps what it holds; default 2", &opts.lease_ns, NULL},
+    {"lease", 0, ARG_DURATION, "S",
+     "lock lease: how long a host keeps its locks that does not reach their lock server or switch; default 2", &opts.lease_ns,
+     NULL},
+    {"membership-lease", 0, ARG_DURATION, "S",
+     "how long hosts go on without a coordinator; default 60, or --lease if that is longer", &opts.member_ns, &opts.member_seen},
     {"hosts", 0, ARG_U64, "N", "hosts that can take part at once; default 64", &opts.hosts, NULL},
     {"sessions", 0, ARG_U64, "N", "open sessions of one host; default 64; on a memory node: of the space; default 256",
      &opts.sessions, &opts.sessions_seen},
@@ -65,9 +72,17 @@ static const struct arg serve_table[] = {
     {"fresh", 0, ARG_FLAG, NULL,
      "begin a new space: no host holds anything from before, and no name counts; with --join: a server that grants at once",
      &opts.fresh, NULL},
+    {"force", 0, ARG_FLAG, NULL,
+     "with --join: take the place of a silent lock server, though hosts may still use it and hold its locks", &opts.force, NULL},
     {"restore", 0, ARG_FLAG, NULL,
      "go on with a state that is damaged, or an older copy: what is missing is lost, and all hosts must join anew", &opts.restore,
      NULL},
+    {"dev", 0, ARG_STRING, "IF[,IF...]", "memory node: execute verbs in the kernel, on packets that arrive by these interfaces",
+     &opts.devices, NULL},
+    {"mode", 0, ARG_STRING, "MODE", "dev: native or generic; default native where the driver can, but generic on veth", &opts.mode,
+     NULL},
+    {"pin", 0, ARG_STRING, "DIR", "dev: a folder in a BPF file system: the memory outlives this process", &opts.pins, NULL},
+    {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: remove the pinned memory at the end", &opts.remove, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
     CLI_JSON_OPTION(&opts.json),
 };
@@ -87,22 +102,32 @@ static const struct args serve_usage = {
         "file that\n"
         "is missing, damaged or another space's is an error, since clients may hold locks by what was in it. --fresh keeps it as\n"
         "NAME.state.old, and is refused while members of the old space send heartbeats to this address.\n\n"
-        "Unless --fresh, nothing is granted for one lease: a host may hold something from before. With another --lease than last "
-        "time the\n"
-        "longer one counts. There is no authentication: listen only where all senders can be trusted.\n\n"
+        "Hosts that have joined need the coordinator to name a new key; otherwise they go on without it for the membership lease. "
+        "Then they\n"
+        "lose their locks. A host that is silent is waited for as long before another lock server is given the place of one that "
+        "is "
+        "lost, or\n"
+        "other settings count. Unless --fresh, a lock server that starts grants nothing for one --lease: a host may hold something "
+        "from\n"
+        "before. There is no authentication: listen only where all senders can be trusted.\n\n"
         "With --group G there are G times as many dense keys as locks, so that a switch has room for all locks. Use it for keys "
         "that\n"
         "are requested rarely and evenly. Keys with the same remainder by N exclude each other, in one session, too.\n\n"
-        "DIR/NAME.keys says which lock a name or a sparse number has. The assignment never changes, and a coordinator that "
-        "restarts\n"
-        "needs that file. It goes with --keys and --locks. In the same way DIR/NAME.rules says which rack has which locks.\n\n"
+        "A named or sparse space has room for --locks keys at once. A key that no host uses gives its lock to another key when "
+        "locks are\n"
+        "scarce (srvlock, fisslock). A space can be restarted with a larger --locks, not with a smaller one.\n\n"
+        "With --dev a memory node executes verbs by an XDP program, before the network stack sees the packet. With --pin, too, "
+        "the\n"
+        "memory stays when this process ends. After kill -9 the program goes on with the clients that are connected: none is\n"
+        "fenced, and none can connect, until the next start takes over. That needs root, or CAP_BPF and CAP_NET_ADMIN.\n\n"
         "Examples:\n"
         "  pawl serve --space test --locks 1M --fresh\n"
         "  pawl serve --space test --locks 1M\n"
         "  pawl serve --space test --design srvlock --servers 2 --own 1 --fresh\n"
         "  pawl serve --join 127.0.0.1:7070 --space test --listen 127.0.0.1:7080\n"
         "  pawl serve --space test --design fisslock-racks --racks 4 --fresh\n"
-        "  pawl serve --space test --design shiftlock --lease 10\n\n"
+        "  pawl serve --space test --design shiftlock --lease 10\n"
+        "  pawl serve --space test --design shiftlock --listen 10.0.0.1:7070 --dev eth0 --pin /sys/fs/bpf/test\n\n"
         "Runs until SIGINT or SIGTERM. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
     ARGS_TABLE(serve_table),
 };
@@ -157,6 +182,11 @@ static int run_server(struct net_addr at, struct net_addr coordinator)
     struct station_params p = station_params();
     p.member.at = at;
     p.member.coordinator = coordinator;
+    p.member.force = opts.force;
+    if (opts.force)
+        fprintf(
+            stderr,
+            "pawl serve: --force: a host that still uses the old lock server may hold a lock that this one grants to another\n");
     return daemon_run_station("serve", &p, opts.json);
 }
 
@@ -174,6 +204,7 @@ static int coordinate(const struct design *d, const struct knobs *knobs, enum pa
         .space = opts.space,
         .locks = opts.locks,
         .lease_ns = opts.lease_ns,
+        .member_ns = opts.member_seen ? opts.member_ns : max_u64(opts.member_ns, opts.lease_ns),
         .retry_ns = RETRY_NS,
         .machines = (uint16_t)opts.hosts,
         .sessions = (uint16_t)opts.sessions,
@@ -209,10 +240,30 @@ static int coordinate(const struct design *d, const struct knobs *knobs, enum pa
 #define NODE_SESSIONS 256
 #define NODE_LOCKS_RANGES 256 /* files, say: each has an extent */
 
+__attribute__((format(printf, 1, 2))) static void report(const char *format, ...)
+{
+    va_list args;
+    if (opts.json)
+        return; /* standard output is one JSON value */
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    putchar('\n');
+    fflush(stdout);
+}
+
+static enum plane_mode plane_mode(void)
+{
+    return !opts.mode ? PLANE_ANY : !strcmp(opts.mode, "native") ? PLANE_NATIVE : PLANE_GENERIC;
+}
+
 static int serve_memory(const struct design *d, const struct knobs *knobs, enum pawl_keys keys, struct net_addr at)
 {
     bool ranges = d->features & DESIGN_RANGES;
     struct memory_node m;
+    struct memory_kernel kernel = {
+        .devices = opts.devices, .mode = plane_mode(), .pins = opts.pins, .remove = opts.remove, .report = report};
+    const struct memory_home home = memory_kernel_home(&kernel);
     const struct memory_node_params p = {
         .layout = {.design = d,
                    .knobs = knobs,
@@ -222,6 +273,7 @@ static int serve_memory(const struct design *d, const struct knobs *knobs, enum 
                    .holds = (uint32_t)opts.holds,
                    .lease_ns = opts.lease_ns,
                    .check_ns = opts.lease_ns / 4},
+        .home = opts.devices ? &home : NULL,
         .space = opts.space,
         .at = at,
         .fresh = opts.fresh,
@@ -240,6 +292,21 @@ static int serve_memory(const struct design *d, const struct knobs *knobs, enum 
 
 /* ---- what was asked for ---- */
 
+/* Options of a node in the kernel. */
+static int check_kernel(const struct args *usage, bool memory)
+{
+    if (opts.devices && !memory)
+        return args_complain(usage, "--dev is for designs on a memory node, and '%s' has none; see 'pawl switch --dev'",
+                             opts.design);
+    if (!opts.devices && (opts.mode || opts.pins || opts.remove))
+        return args_complain(usage, "--mode, --pin and --remove go with --dev");
+    if (opts.mode && strcmp(opts.mode, "native") != 0 && strcmp(opts.mode, "generic") != 0)
+        return args_complain(usage, "--mode is native or generic, not '%s'", opts.mode);
+    if (opts.remove && !opts.pins)
+        return args_complain(usage, "--remove goes with --pin");
+    return 0;
+}
+
 /* Options that a memory node has no use for. */
 static int check_memory(const struct args *usage)
 {
@@ -257,7 +324,12 @@ static int check_serve(const struct args *usage, const struct design **design)
         return args_complain(usage, "there is no design '%s'; 'pawl doctor --matrix' lists the designs", opts.design);
     if (!((*design)->substrates & (DESIGN_ON_UDP | DESIGN_ON_NODE)))
         return args_complain(usage, "the design '%s' does not run between machines", opts.design);
+    if ((*design)->kind == DESIGN_BASELINE)
+        return args_complain(usage, "the design '%s' is a baseline, which 'pawl bench' and 'pawl sim' compare others with",
+                             opts.design);
     if ((*design)->substrates & DESIGN_ON_NODE && check_memory(usage))
+        return EXIT_USAGE;
+    if (check_kernel(usage, (*design)->substrates & DESIGN_ON_NODE_XDP))
         return EXIT_USAGE;
     const struct packet_design *packet = (*design)->packet;
     if (opts.backup && (!packet || !packet->steward_packet || packet->divides))
@@ -271,6 +343,10 @@ static int check_serve(const struct args *usage, const struct design **design)
         return args_complain(usage, "--fresh begins with nothing, and --restore goes on with what is there: not both");
     if (opts.lease_ns < LEASE_MIN_NS || opts.lease_ns > LEASE_MAX_NS)
         return args_complain(usage, "--lease must be between 50 ms and an hour");
+    if (opts.member_seen && (opts.member_ns < opts.lease_ns || opts.member_ns > LEASE_MAX_NS))
+        return args_complain(usage, "--membership-lease must be between --lease and an hour");
+    if (opts.force)
+        return args_complain(usage, "--force goes with --join");
     if (!opts.hosts || opts.hosts > 4096 || !opts.sessions || opts.sessions > 4096 || !opts.holds || opts.holds > 4096)
         return args_complain(usage, "--hosts, --sessions and --holds must be between 1 and 4096");
     if (!opts.locks || opts.locks > UINT64_C(1) << 32)

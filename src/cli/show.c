@@ -199,18 +199,18 @@ static int run_show(struct args_rest *rest)
     if (opts.pins_seen)
         return args_complain(&usage, "--pin is for 'pawl show switch'");
     int status = cli_place("show", opts.space, place);
-    if (!status && !strncmp(place, NET_SCHEME, strlen(NET_SCHEME)))
+    bool rack = false;
+    if (!status)
+        status = cli_is_rack("show", place, &rack);
+    if (!status && rack)
         return look_at_rack(place, rest->count ? rest->words[0] : NULL);
+    if (!status && !rest->count)
+        return show_space("show", place, opts.json);
     if (!status)
         status = open_to_show("show", place, &o);
     if (status)
         return status;
-    if (rest->count) {
-        status = show_lock(&o, place, rest->words[0]);
-    } else {
-        int rc = show_space(&o, place, opts.json);
-        status = rc ? cli_fail("show", rc) : 0;
-    }
+    status = show_lock(&o, place, rest->words[0]);
     observer_close(&o);
     return status;
 }

@@ -46,8 +46,13 @@ void print_session(const struct inspect_session *s)
     cli_lease_left(s, left);
     if (!localtime_r(&opened, &tm) || !strftime(since, sizeof since, "%Y-%m-%d %H:%M:%S", &tm))
         since[0] = 0;
-    printf("%8" PRIu32 "  %-8s %-10s %-19s  ", s->pid, session_health_name(s->health), left, since);
+    char pid[16] = "-";
+    if (s->pid)
+        snprintf(pid, sizeof pid, "%" PRIu32, s->pid);
+    printf("%8s  %-8s %-10s %-19s  ", pid, session_health_name(s->health), left, since);
     cli_put_text(stdout, command, strlen(command));
+    if (!s->pid)
+        printf(", client %" PRIu32, s->client);
     if (s->machine)
         printf(" on host %" PRIu32, s->machine);
     putchar('\n');
@@ -79,11 +84,14 @@ static uint64_t bytes_used(const struct observer *o)
 
 static int print_space(const struct observer *o, const char *place, const struct session_counts *c)
 {
-    const struct layout_header *h = o->segment->header;
+    const struct layout_header *h = &o->header;
     char caps[192] = ""; /* all names */
     printf("space      %s\n", place);
-    printf("segment    %s, %" PRIu64 " KiB, %" PRIu64 " KiB in use\n", o->segment->path, o->segment->size / 1024,
-           bytes_used(o) / 1024);
+    if (o->segment)
+        printf("segment    %s, %" PRIu64 " KiB, %" PRIu64 " KiB in use\n", o->segment->path, o->segment->size / 1024,
+               bytes_used(o) / 1024);
+    else
+        printf("memory     of a memory node, %" PRIu64 " KiB\n", h->total_bytes / 1024);
     printf("design     %s: %s\n", o->space.design->name, o->space.design->summary);
     printf("keys       %s, room for %" PRIu64 " locks\n", cli_keys_name(h->keys), h->capacity);
     if (h->range_units)
@@ -101,13 +109,16 @@ static int print_space(const struct observer *o, const char *place, const struct
 
 static int json_space(const struct observer *o, const char *place, const struct session_counts *c)
 {
-    const struct layout_header *h = o->segment->header;
+    const struct layout_header *h = &o->header;
     struct json j;
     json_open(&j, stdout);
     json_string(&j, "space", place);
-    json_string(&j, "segment", o->segment->path);
-    json_u64(&j, "bytes", o->segment->size);
-    json_u64(&j, "bytes_used", bytes_used(o));
+    json_string(&j, "segment", o->segment ? o->segment->path : NULL);
+    json_u64(&j, "bytes", h->total_bytes);
+    if (o->segment)
+        json_u64(&j, "bytes_used", bytes_used(o));
+    else
+        json_null(&j, "bytes_used");
     json_string(&j, "design", o->space.design->name);
     json_string(&j, "keys", cli_keys_name(h->keys));
     json_u64(&j, "capacity", h->capacity);
@@ -128,11 +139,16 @@ static int json_space(const struct observer *o, const char *place, const struct 
     return rc ? rc : lost;
 }
 
-int show_space(const struct observer *o, const char *place, bool json)
+int show_space(const char *command, const char *place, bool json)
 {
+    struct observer o;
     struct session_counts c;
-    int rc = count_sessions(o, &c);
-    if (rc)
-        return rc;
-    return json ? json_space(o, place, &c) : print_space(o, place, &c);
+    int status = open_to_show(command, place, &o);
+    if (status)
+        return status;
+    int rc = count_sessions(&o, &c);
+    if (!rc)
+        rc = json ? json_space(&o, place, &c) : print_space(&o, place, &c);
+    observer_close(&o);
+    return rc ? cli_fail(command, rc) : 0;
 }

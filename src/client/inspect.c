@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/inspect.h"
+#include "client/far.h"
 #include "fabric/shm.h"
 #include "lib/explain.h"
 
@@ -9,35 +10,71 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LOOK_NS (3 * NS_PER_S) /* for which a memory node is asked */
+
 /* ---- from outside ---- */
 
-int observer_open(const char *where, struct observer *o)
+static int look_near(const char *where, struct observer *o)
 {
     static const char scheme[] = "local:";
     char path[PATH_MAX];
-    explain_nothing();
-    if (!strncmp(where, "pawl://", strlen("pawl://")))
-        return explain(-PAWL_ENOTSUP, "%s is a rack: 'pawl ls' and 'pawl show NAME' look at its locks", where);
     if (strncmp(where, scheme, strlen(scheme)))
         return explain(-EINVAL, "'%s' is not a place on this machine; those are local:, local:NAME and local:/PATH", where);
-    memset(o, 0, sizeof *o);
     int rc = segment_path(where + strlen(scheme), path, sizeof path);
     if (!rc)
         rc = segment_open(path, &o->segment);
     if (rc)
         return rc;
-    layout_space(o->segment->header, 0, &o->space);
+    memcpy(&o->header, o->segment->header, sizeof o->header);
     fab_shm_init(&o->ep, o->segment->base, o->segment->size);
-    table_init(&o->locker.table, o->segment->header, 0);
+    return 0;
+}
+
+static int look_far(const char *place, struct observer *o)
+{
+    struct net_where w;
+    bool is_node = false;
+    int rc = far_is_node(place, &is_node);
+    if (!rc && !is_node)
+        rc = explain(-PAWL_ENOTSUP, "pawl://%s is a rack: 'pawl ls' and 'pawl show NAME' look at its locks", place);
+    if (!rc)
+        rc = net_where_parse(place, &w);
+    char *name = rc ? NULL : far_name(&w);
+    if (!rc)
+        rc = name ? far_open(&w, name, world_now(&world_real) + LOOK_NS, &o->far) : -ENOMEM;
+    if (!rc)
+        rc = far_attach(o->far, name, &o->header);
+    free(name);
+    o->nobody.seen = rc ? NULL : calloc(o->header.slot_count, sizeof *o->nobody.seen);
+    return rc ? rc : o->nobody.seen ? 0 : -ENOMEM;
+}
+
+int observer_open(const char *where, struct observer *o)
+{
+    static const char scheme[] = "pawl://";
+    explain_nothing();
+    memset(o, 0, sizeof *o);
+    bool far = !strncmp(where, scheme, strlen(scheme));
+    int rc = far ? look_far(where + strlen(scheme), o) : look_near(where, o);
+    if (rc) {
+        observer_close(o);
+        return rc;
+    }
+    layout_space(&o->header, 0, &o->space);
+    table_init(&o->locker.table, &o->header, 0);
     o->nobody.slot = UINT32_MAX; /* so that no slot is taken for our own */
     o->nobody.lease = &o->nobody.lease_copy;
-    o->locker.seat = (struct seat){.space = &o->space, .me = &o->nobody, .ep = &o->ep, .world = &world_real};
+    o->locker.seat =
+        (struct seat){.space = &o->space, .me = &o->nobody, .ep = far ? &o->far->node.fab : &o->ep, .world = &world_real};
     return 0;
 }
 
 void observer_close(struct observer *o)
 {
-    segment_close(o->segment);
+    if (o->segment)
+        segment_close(o->segment);
+    far_close(o->far);
+    free(o->nobody.seen);
 }
 
 /* ---- sessions ---- */
@@ -56,7 +93,8 @@ static enum session_health health_of(const struct seat *seat, const struct slot 
         return SESSION_BROKEN;
     if (seat->ep->caps & FAB_KERNEL_LIFE && life & FUTEX_OWNER_DIED)
         return SESSION_DEAD;
-    if (world_now(seat->world) > add_saturating(lease_expiry_ns(s->lease), seat->space->margin_ns))
+    if (seat->ep->caps & FAB_SHARED_CLOCK &&
+        world_now(seat->world) > add_saturating(lease_expiry_ns(s->lease), seat->space->margin_ns))
         return SESSION_EXPIRED;
     return lease_state(s->lease) == SLOT_TAKEN ? SESSION_OPENING : SESSION_LIVE;
 }
@@ -68,14 +106,16 @@ static int read_session(const struct seat *seat, uint32_t slot, struct inspect_s
     int rc = fab_read(seat->ep, space_slot_addr(seat->space, slot), &s, sizeof s);
     if (rc || lease_state(s.lease) == SLOT_FREE)
         return rc;
+    bool near = fab_is_shm(seat->ep);
     *out = (struct inspect_session){
         .slot = slot,
         .epoch = lease_epoch(s.lease),
-        .pid = fab_shm_proof_pid(s.proof),
+        .pid = near ? fab_shm_proof_pid(s.proof) : 0,
+        .client = near ? 0 : (uint32_t)(s.proof >> 32),
         .proof = s.proof,
         .health = health_of(seat, &s),
         .lease_ns = s.lease_ns,
-        .expiry_ns = lease_expiry_ns(s.lease),
+        .expiry_ns = near ? lease_expiry_ns(s.lease) : 0,
         .opened_s = WORLD_BIRTH_EPOCH_S + s.opened,
     };
     memcpy(out->label, s.label, sizeof out->label - 1);
@@ -110,8 +150,9 @@ struct entry {
     uint64_t index;
     uint32_t slot;
     enum record_state state;
-    bool gone; /* the session is dead or expired: its claim is void as soon as another session looks after it */
-    struct record_range range;
+    bool gone;                 /* the session is dead or expired: its claim is void as soon as another session looks after it */
+    bool ranges;               /* it is of a range, */
+    struct record_range range; /* this one; end 0: sessions on a memory node do not publish it */
 };
 
 struct snapshot {
@@ -137,7 +178,8 @@ static int add_entry(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
     }
     struct entry *e = &s->entries[s->count++];
     *e = (struct entry){.index = record_index(word), .slot = slot, .state = record_state(word), .gone = s->gone};
-    return s->seat->space->range_units
+    e->ranges = s->seat->space->range_units;
+    return e->ranges && fab_is_shm(s->seat->ep)
                ? fab_read(s->seat->ep, space_range_addr(s->seat->space, slot, record), &e->range, sizeof e->range)
                : 0;
 }
@@ -181,11 +223,10 @@ enum meaning { CLAIM_NONE, CLAIM_HOLDS, CLAIM_WAITS };
  * with ranges has many holders, so there the record says who holds, unless the lock has but one owner. */
 static enum meaning meaning(const struct entry *e, const struct lock_view *v)
 {
-    bool ranges = e->range.end;
     switch (e->state) {
     case RECORD_TRY_X:
     case RECORD_HELD_X:
-        if (ranges && v->owner == LOCK_OWNER_UNKNOWN)
+        if (e->ranges && v->owner == LOCK_OWNER_UNKNOWN)
             return e->state == RECORD_HELD_X ? CLAIM_HOLDS : CLAIM_WAITS;
         return v->mode == PAWL_EXCLUSIVE && (v->owner == e->slot || v->owner == LOCK_OWNER_UNKNOWN) ? CLAIM_HOLDS : CLAIM_WAITS;
     case RECORD_HELD_S:
@@ -220,7 +261,7 @@ static int make_room_for_ranges(struct lock_walk *w)
 static void add_range(const struct lock_walk *w, const struct entry *e, struct inspect_lock *lock)
 {
     uint64_t unit_bytes = w->locker->seat.space->unit_bytes;
-    if (!w->ranges)
+    if (!w->ranges || !e->range.end)
         return;
     w->ranges[lock->range_count++] = (struct inspect_range){.start = e->range.start * unit_bytes,
                                                             .end = e->range.end * unit_bytes,

@@ -13,10 +13,13 @@ struct observer {
     struct space space;
     struct fab_ep ep;
     struct session nobody;
-    struct segment *segment;
+    struct segment *segment;     /* null on a memory node, */
+    struct node_udp *far;        /* which this reaches */
+    struct layout_header header; /* as it was when opened */
 };
 
-/* `where` as for pawl_open; never creates the space. -ENOENT and others, explained. `o` does not move while it is open. */
+/* `where` as for pawl_open, but no rack; never creates the space. -ENOENT and others, explained. `o` does not move while it is
+ * open. */
 int observer_open(const char *where, struct observer *o);
 void observer_close(struct observer *o);
 
@@ -25,7 +28,8 @@ void observer_close(struct observer *o);
 enum session_health {
     SESSION_LIVE,
     SESSION_OPENING,
-    SESSION_EXPIRED, /* its lease ran out: its locks are recovered when another session wants them */
+    SESSION_EXPIRED, /* its lease ran out: its locks are recovered when another session wants them; not on a memory node, where
+                        sessions have clocks of their own, and such a session is live until another one declares it lost */
     SESSION_DEAD,    /* its process ended without closing it: likewise */
     SESSION_BROKEN,  /* declared lost */
 };
@@ -35,11 +39,12 @@ const char *session_health_name(enum session_health health);
 struct inspect_session {
     uint32_t slot, epoch;
     uint32_t machine; /* the host's number in a rack; 0: this machine, in shared memory */
-    uint32_t pid;
-    uint64_t proof; /* by which fab_shm_gone recognises the process */
+    uint32_t pid;     /* 0 on a memory node, which knows it by its */
+    uint32_t client;  /* number */
+    uint64_t proof;   /* by which fab_shm_gone recognises the process */
     enum session_health health;
     uint64_t lease_ns;  /* PAWL_LEASE_FOREVER: none */
-    uint64_t expiry_ns; /* on the monotonic clock; UINT64_MAX: never */
+    uint64_t expiry_ns; /* on the monotonic clock; UINT64_MAX: never; 0: unknown, by the clock of another machine */
     uint64_t opened_s;  /* seconds since 1970 */
     char label[SLOT_LABEL_LEN];
 };

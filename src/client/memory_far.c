@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening and closing a session on a memory node, and its library thread. */
+#include "client/far.h"
 #include "client/grant.h"
 #include "client/memory.h"
-#include "client/net_where.h"
-#include "client/offered.h"
 #include "cluster/keeper.h"
 #include "lib/explain.h"
 
@@ -17,7 +16,6 @@
 #include <unistd.h>
 
 #define CONNECT_NS (15 * NS_PER_S) /* for which a node is asked: longer than a lease, which it may have to wait out */
-#define AGAIN_NS (20 * NS_PER_MS)  /* between two questions to a node that waits */
 #define ROUND_NS (500 * NS_PER_MS) /* how often the session is renewed, if its lease is longer than three of these */
 #define FLUSH_NS (1 * NS_PER_MS)   /* how long a store to a word of the session's own may wait for a verb that takes it along */
 #define BUSY_ROUNDS 16 /* flushes without anything to send, after which the library's thread sleeps until it is called */
@@ -73,7 +71,10 @@ static void keep(struct memory_session *m)
     while (!__atomic_load_n(&m->handle.stop, __ATOMIC_ACQUIRE)) {
         uint64_t now = world_now(&world_real);
         if (now >= next) {
-            keeper_step(&keeper); /* a session that is lost stays so; every call says so */
+            /* A client that was fenced does not read that its session was declared lost, and its lease may have long to run. */
+            int rc = keeper_step(&keeper);
+            if (rc == -PAWL_ELOST || rc == -FAB_EFENCED)
+                __atomic_store_n(&m->session.ended, true, __ATOMIC_RELEASE);
             next = world_now(&world_real) + keeper.pause_ns;
         }
         uint64_t requests, due = fab_node_tick(n, &requests);
@@ -116,55 +117,14 @@ static void *library_thread(void *arg)
 
 /* ---- opening ---- */
 
-static int explain_connect(int rc, const struct memory_session *m)
-{
-    switch (rc) {
-    case -ETIMEDOUT:
-        return explain(rc, "the memory node of %s does not answer", m->name);
-    case -EAGAIN:
-        return explain(rc, "the memory node of %s has just started, and waits for leases from before to end", m->name);
-    case -ENOSPC:
-        return explain(-PAWL_ELIMIT, "%s: all client numbers are in use", m->name);
-    case -ENOENT:
-        return explain(rc, "there is no space at %s", m->name);
-    default:
-        return explain(rc, "%s: cannot connect: %s", m->name, strerror(-rc));
-    }
-}
-
-static int connect_node(struct memory_session *m, const char *space)
-{
-    struct fab_node *n = &m->far->node;
-    const struct timespec moment = {.tv_nsec = AGAIN_NS};
-    uint64_t deadline = world_now(&world_real) + CONNECT_NS, nonce = world_random(&world_real) | 1;
-    int rc;
-    while ((rc = fab_node_connect(n, space, nonce, deadline)) == -EAGAIN && world_now(&world_real) < deadline)
-        nanosleep(&moment, NULL);
-    return rc ? explain_connect(rc, m) : 0;
-}
-
-/* Reads where everything is. */
 static int attach(struct memory_session *m, const pawl_options *o)
 {
     struct fab_node *n = &m->far->node;
-    union {
-        struct layout_header header;
-        uint64_t words[round_up(sizeof(struct layout_header), 8) / 8];
-    } first;
-    int rc = fab_read(&n->fab, 0, first.words, sizeof first.words);
-    if (rc)
-        return explain_connect(rc == -FAB_EUNKNOWN ? -ETIMEDOUT : -EPROTO, m);
-    const struct layout_header *h = &first.header;
-    const char *fault = layout_fault(h, n->fab.size);
-    char design[LAYOUT_DESIGN_LEN + 1] = {0};
-    memcpy(design, h->design, LAYOUT_DESIGN_LEN);
-    if (fault && !design_find(design) && design_is_offered(design))
-        return refuse_design(design);
-    if (fault)
-        return explain(-PAWL_ESEGMENT, "%s: %s", m->name, fault);
-    rc = memory_check_requirements(o, h, m->name);
+    struct layout_header header;
+    const struct layout_header *h = &header;
+    int rc = far_attach(m->far, m->name, &header);
     if (!rc)
-        rc = layout_adopt(h, &n->fab);
+        rc = memory_check_requirements(o, h, m->name);
     if (rc)
         return rc;
     layout_space(h, 0, &m->space);
@@ -191,9 +151,7 @@ static int make_books(struct memory_session *m)
 
 static void free_far(struct memory_session *m)
 {
-    if (m->far)
-        node_udp_close(m->far);
-    free(m->far);
+    far_close(m->far);
     if (m->pool_ready)
         fiber_pool_free(&m->pool);
     free(m->session.seen);
@@ -206,45 +164,29 @@ static void free_far(struct memory_session *m)
     free(m);
 }
 
-static int open_socket(struct memory_session *m, const struct net_where *w)
-{
-    struct node_udp *u = calloc(1, sizeof *u);
-    int rc = u ? node_udp_open(u, w->coordinator, w->self) : -ENOMEM;
-    if (rc) {
-        free(u);
-        return explain(rc, "cannot open a socket: %s", strerror(-rc));
-    }
-    u->on_pending = on_pending;
-    u->ctx = m;
-    m->far = u;
-    return 0;
-}
-
 int memory_far_open(const struct net_where *w, const pawl_options *o, struct pawl **out)
 {
-    char address[NET_ADDR_TEXT];
     struct memory_session *m = calloc(1, sizeof *m);
     if (!m)
         return -ENOMEM;
-    net_addr_print(w->coordinator, address);
-    int rc = asprintf(&m->name, "pawl://%s/%s", address, w->space) < 0 ? -ENOMEM : 0;
+    m->name = far_name(w);
+    int rc = m->name ? 0 : -ENOMEM;
     if (!rc && o->flags & PAWL_MUST_CREATE)
         rc = explain(-EEXIST, "%s is there already", m->name);
     if (!rc)
         rc = handle_init(&m->handle, &memory_far_ops);
     if (!rc)
-        rc = open_socket(m, w);
-    if (!rc)
-        rc = connect_node(m, w->space);
+        rc = far_open(w, m->name, world_now(&world_real) + CONNECT_NS, &m->far);
     if (!rc)
         rc = attach(m, o);
     if (!rc)
         rc = make_books(m);
-    if (!rc)
+    if (!rc) {
+        m->far->on_pending = on_pending;
+        m->far->ctx = m;
         rc = handle_start(&m->handle, library_thread, m);
+    }
     if (rc) {
-        if (m->far)
-            fab_node_leave(&m->far->node, 0);
         free_far(m);
         return rc;
     }

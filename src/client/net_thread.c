@@ -37,6 +37,7 @@ static void tell(struct net *n, struct udp *through, enum coord_type type, struc
             n->host.design->racks(n->host.memory, p.packet.stamp); /* without the mutex: an old answer is good enough */
     for (unsigned i = 0; i < RACKS_MAX; i++)
         host_switch(h, i, &p.switches[i]);
+    p.places = host_places_version(h);
     const struct udp_out out = {.to = to, .len = type == COORD_BEAT ? sizeof p : sizeof p.packet, .data = &p};
     udp_send(through, &out, 1);
 }
@@ -55,9 +56,16 @@ void net_renew(struct net *n)
 void net_say_here(struct net *n)
 {
     const struct host_header *h = n->host.header;
+    struct net_addr at;
     if (is_due(&n->here_ns, host_now(), h->config.lease_ns))
         for (unsigned i = 0; i < h->config.servers; i++)
-            tell(n, &n->udp, COORD_HERE, h->servers[i]);
+            if (host_server(h, i, &at))
+                tell(n, &n->udp, COORD_HERE, at);
+}
+
+void net_say_leave(struct net *n, struct udp *through)
+{
+    tell(n, through, COORD_LEAVE, n->host.header->coordinator);
 }
 
 /* The clock is read inside, as everywhere: changes that others made while we waited for the mutex must not lie in the future. */
@@ -91,10 +99,11 @@ void net_duties(struct net *n, struct udp *through, bool must_tick)
     }
     if (n->serves &&
         is_due(&h->here_ns, now, lease / BEATS)) { /* first, so that servers and switches know the address of the pool */
+        struct net_addr at;
         for (unsigned i = 0; i < h->config.servers; i++)
-            tell(n, &n->pool, COORD_HERE, h->servers[i]);
+            if (host_server(h, i, &at))
+                tell(n, &n->pool, COORD_HERE, at);
         for (unsigned i = 0; i < rack_switches(&h->config); i++) {
-            struct net_addr at;
             if (host_switch(h, i, &at))
                 tell(n, &n->pool, COORD_HERE, at);
         }
@@ -178,7 +187,7 @@ static void close_host(struct net *n)
         bool gone = host_retire_if_idle(&n->host, out);
         net_flush(n, &n->udp, out);
         if (gone) {
-            tell(n, &n->udp, COORD_LEAVE, n->host.header->coordinator);
+            net_say_leave(n, &n->udp);
             return;
         }
         receive_all(n, &n->udp, &n->received);

@@ -74,10 +74,8 @@ void net_ring(struct net *n, uint32_t request)
 static bool address_of(const struct host_header *h, const struct packet_head *p, struct net_addr *out)
 {
     for (unsigned i = 0; i < h->config.servers && p->to.port == PORT_SERVER; i++)
-        if (h->config.server[i] == p->to.machine) {
-            *out = h->servers[i];
-            return true;
-        }
+        if (h->config.server[i] == p->to.machine)
+            return host_server(h, i, out);
     return host_switch(h, rack_switch_of(&h->config, p), out);
 }
 
@@ -137,6 +135,24 @@ static void on_break(struct net *n, struct udp *through, const struct coord_pack
     udp_send(through, &packet, 1);
 }
 
+/* Keys that the coordinator may retire: the host says which it uses, and forgets the others. */
+static void on_retire(struct net *n, struct udp *through, const struct coord_retire *p, struct net_addr from, struct outbox *out)
+{
+    struct host_header *h = n->host.header;
+    struct coord_packet answer;
+    uint64_t used;
+    if (!n->host.design->uses || !host_lives(&n->host, host_now()) ||
+        !host_names_retire(&h->names, p, n->host.design->uses, n->host.memory, host_now(), out, &used))
+        return;
+    coord_make(&answer, COORD_RETIRED, h->space, &h->config.identity, 0);
+    answer.head.from = (struct place){h->machine, PORT_POOL};
+    answer.head.epoch = h->life;
+    answer.head.index = used;
+    answer.stamp = p->round;
+    const struct udp_out packet = {.to = from, .len = sizeof answer, .data = &answer};
+    udp_send(through, &packet, 1);
+}
+
 /* A switch has started anew: tells it our address and our lease. */
 static void rouse(struct net *n, struct outbox *out)
 {
@@ -146,17 +162,27 @@ static void rouse(struct net *n, struct outbox *out)
     n->host.design->rouse(n->host.memory, host_now(), out);
 }
 
-/* The acknowledgement of a heartbeat: renews the host's lease and says where the switches are, always both, since a host with a
- * later lease is taken to know the switches of that time (coordinator_switch.c). A late one changes nothing. */
+/* The acknowledgement of a heartbeat: renews the membership lease and says where switches and lock servers are. A late one changes
+ * nothing. */
 static void on_acknowledged(struct net *n, const struct coord_beat *beat, struct outbox *out)
 {
     struct host_header *h = n->host.header;
-    uint64_t until = beat->packet.stamp + h->config.lease_ns - 2 * (h->config.lease_ns / COORD_DRIFT_DIVISOR) - 1;
+    uint64_t until = lease_valid_until(beat->packet.stamp, rack_member_ns(&h->config));
     if (beat->packet.stamp > host_now() || until <= __atomic_load_n(&h->until_ns, __ATOMIC_ACQUIRE) ||
         !host_lives(&n->host, host_now()))
         return;
-    if (host_move_switches(h, beat->switches))
+    for (unsigned i = 0; i < RACKS_MAX && n->host.design->switch_gone; i++) {
+        struct net_addr before, after = beat->switches[i];
+        if (host_switch(h, i, &before) && (net_addr_known(after) || after.port == COORD_AWAY) && !net_addr_is(before, after))
+            n->host.design->switch_gone(n->host.memory, i, host_now(), out);
+    }
+    uint32_t version = host_places_version(h), server = beat->packet.role;
+    if (beat->places > version && server && server <= h->config.servers && n->host.design->server_since)
+        n->host.design->server_since(n->host.memory, h->config.server[server - 1], (uint32_t)beat->packet.code, out);
+    if (host_move(h, beat))
         rouse(n, out);
+    if (host_places_version(h) != version)
+        __atomic_store_n(&h->beat_ns, 0, __ATOMIC_RELEASE); /* the coordinator hears of it at once, and there may be more */
     __atomic_store_n(&h->until_ns, until, __ATOMIC_RELEASE);
 }
 
@@ -168,10 +194,16 @@ static void obey(struct net *n, struct udp *through, const struct coord_packet *
         on_break(n, through, p, from, out);
     if (p->head.type == COORD_BEAT_ACK)
         on_acknowledged(n, (const struct coord_beat *)p, out);
-    if (p->head.type == COORD_REFUSED && p->code == -ESTALE)
-        host_retire(&n->host);
-    if (p->head.type == COORD_ROUSE)
+    if (p->head.type == COORD_REFUSED && p->code == -ESTALE) {
+        host_retire(&n->host); /* all its sessions are lost from now on */
+        net_say_leave(n, through);
+    }
+    if (p->head.type == COORD_ROUSE) {
+        __atomic_store_n(&n->host.header->beat_ns, 0, __ATOMIC_RELEASE); /* a lock server may have moved */
         rouse(n, out);
+    }
+    if (p->head.type == COORD_RETIRE)
+        on_retire(n, through, (const struct coord_retire *)p, from, out);
 }
 
 static void on_coordinator(struct net *n, struct udp *through, const void *data, uint32_t len, struct net_addr from,

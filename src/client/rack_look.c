@@ -23,6 +23,8 @@ static int ask_coordinator(const struct rack_look *l, struct coord_packet *ask, 
         return explain(rc, "there is no space '%s' at %s", l->where.space, address);
     if (rc == -ETIMEDOUT)
         return explain(rc, "no coordinator of '%s' answers at %s (start one with 'pawl serve')", l->where.space, address);
+    if (rc == -EPROTOTYPE)
+        return explain(-PAWL_ENOTSUP, "'%s' at %s is a memory node, which has no coordinator", l->where.space, address);
     return rc ? explain(rc, "cannot ask %s: %s", address, strerror(-rc)) : 0;
 }
 

@@ -51,6 +51,8 @@ const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t 
         const struct coord_key *k = data;
         return len == sizeof *k && k->len <= DIRECTORY_KEY_MAX ? p : NULL;
     }
+    if (p->head.type == COORD_RETIRE)
+        return len == sizeof(struct coord_retire) && ((const struct coord_retire *)data)->count <= COORD_RETIRE_MAX ? p : NULL;
     if (p->head.type == COORD_HOSTS)
         return len == sizeof(struct coord_hosts) && ((const struct coord_hosts *)data)->count <= COORD_HOSTS_MAX ? p : NULL;
     if (p->head.type == COORD_CLAIMED)
@@ -69,6 +71,10 @@ static const char *fault_of(const struct coord_params *p, const struct packet_de
         return "the name of a space must have 1 to 31 bytes";
     if (!p->machines || p->machines > MACHINE_MAX - RACK_SERVERS_MAX || !p->sessions || !p->requests || !p->locks)
         return "the numbers of hosts, sessions, holds and locks must not be 0";
+    if (p->machines > STATE_HOSTS_MAX)
+        return "there must be at most 4096 hosts";
+    if (p->member_ns && p->member_ns < p->lease_ns)
+        return "the membership lease must not be shorter than the lock lease";
     if ((uint64_t)p->sessions * p->requests > REQUESTS_MAX)
         return "a host has at most a million requests: sessions times holds";
     if (!d->server_packet && p->servers)
@@ -104,6 +110,7 @@ static void make_config(const struct coord_params *p, struct rack_config *out)
     out->racks = !packet_divides(d) ? 0 : p->racks ? p->racks : RACKS_DEFAULT;
     out->locks = p->locks;
     out->lease_ns = p->lease_ns;
+    out->member_us = (uint32_t)min_u64(max_u64(p->member_ns, p->lease_ns) / NS_PER_US, UINT32_MAX);
     out->retry_ns = p->retry_ns;
     out->options = packet_tuned(d, d->options, p->knobs);
     out->keys = p->keys;
@@ -118,11 +125,6 @@ int coordinator_config(const struct coord_params *p, struct rack_config *out, co
         return -EINVAL;
     make_config(p, out);
     return 0;
-}
-
-static uint64_t lease_over(uint64_t lease_ns)
-{
-    return lease_ns + 2 * (lease_ns / COORD_DRIFT_DIVISOR) + 1;
 }
 
 /* Restores the state from the log of a former coordinator. */
@@ -149,9 +151,10 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     c->config = config;
     c->design = p->design;
     snprintf(c->space, sizeof c->space, "%s", p->space);
-    c->life = c->first_life = p->life;
+    c->life = p->life;
     c->lives = UINT32_MAX;
-    c->start_ns = now;
+    c->start_ns = c->life_ns = now;
+    c->names.round = (uint64_t)p->life << 32;
     c->fresh = p->fresh;
     c->members = members;
     rules_init(&c->rules, c->config.racks);
@@ -159,11 +162,9 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     c->directory = p->directory;
     if (p->state)
         take_state(c, p->state);
-    uint64_t longest = p->state ? max_u64(p->state->lease_ns, p->lease_ns) : p->lease_ns; /* I16 */
-    c->open_ns = p->fresh ? now : now + lease_over(longest);
-    c->stations_ns = longest > p->lease_ns ? c->open_ns : now;
-    for (uint32_t m = 1; m <= p->machines && !p->fresh; m++)
-        members[m].until_ns = 1; /* a former coordinator may have given the number, and locks may name it */
+    coord_hosts_begin(c, p, now);
+    if (p->state && !p->fresh)
+        coord_servers_begin(c);
     return 0;
 }
 
@@ -194,7 +195,7 @@ uint32_t coord_welcome(const struct coordinator *c, const struct coord_packet *p
     w->config = c->config;
     w->first_server = (uint32_t)min_u64(p->head.index, c->config.servers);
     for (unsigned i = 0; i < COORD_WELCOME_SERVERS && w->first_server + i < c->config.servers; i++)
-        w->servers[i] = c->server[w->first_server + i].at;
+        w->servers[i] = coord_server_at(c, w->first_server + i);
     coord_switches(c, w->switches);
     w->live_known = p->role == COORD_SWITCH && now >= c->open_ns && c->config.machines < 64 * COORD_LIVE_WORDS;
     for (uint16_t m = 1; m <= c->config.machines && w->live_known; m++)
@@ -204,12 +205,12 @@ uint32_t coord_welcome(const struct coordinator *c, const struct coord_packet *p
 
 /* ---- joining ---- */
 
-/* Larger than every life before, and by at least the quarters of a second that have passed. A counter that starts at a life and
- * rises by less than that stays below the counters of later lives. */
+/* Larger than every life before, and by more than the quarters of a second that have passed since the last one was given. A counter
+ * that starts at a life and rises by less than one in that time stays below the counters of later lives, and so do tokens that
+ * begin somewhere below the life that follows (dataplane/fission.h). */
 static uint64_t life_after(const struct coordinator *c, uint64_t now)
 {
-    uint64_t by_time = c->first_life + (now - c->start_ns) / (NS_PER_S / COORD_LIVES_PER_S);
-    return max_u64(c->life + UINT64_C(1), by_time);
+    return c->life + UINT64_C(2) + (now - c->life_ns) / (NS_PER_S / COORD_LIVES_PER_S);
 }
 
 uint32_t coord_next_life(struct coordinator *c, uint64_t now)
@@ -219,6 +220,7 @@ uint32_t coord_next_life(struct coordinator *c, uint64_t now)
         return 0;
     assert(life > c->life && life <= c->lives); /* I6: late packets of former lives are recognised; I15 */
     c->life = (uint32_t)life;
+    c->life_ns = now;
     return c->life;
 }
 
@@ -230,90 +232,13 @@ uint32_t coordinator_lives_wanted(const struct coordinator *c, uint64_t now)
 
 bool coord_is_held_back(const struct coordinator *c, uint64_t now)
 {
-    return now < c->stations_ns;
+    (void)now;
+    return c->changed;
 }
 
 bool coord_is_silent(const struct coordinator *c, const struct coord_station *s, uint64_t now)
 {
-    return now - max_u64(s->heard_ns, c->start_ns) > lease_over(c->config.lease_ns);
-}
-
-static uint64_t lease_from(const struct coordinator *c, uint64_t now)
-{
-    return now + lease_over(c->config.lease_ns);
-}
-
-static uint32_t join_host(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
-{
-    uint16_t empty = 0;
-    bool unclean = false;
-    if (!coord_is_complete(c) || now < c->open_ns)
-        return coord_refuse(c, p, -EAGAIN, answer);
-    for (uint16_t m = 1; m <= c->config.machines; m++) {
-        const struct coord_member *member = &c->members[m];
-        if (member->live && member->nonce == p->head.nonce)
-            return coord_welcome(c, p, m, member->life, now, answer);
-        if (!member->live && !coord_is_clean(c, member))
-            unclean = true;
-        else if (!empty && !member->live)
-            empty = m;
-    }
-    if (!empty)
-        return coord_refuse(c, p, unclean ? -EAGAIN : -ENOSPC, answer);
-    assert(!c->members[empty].live && coord_is_clean(c, &c->members[empty])); /* I6, I11: no lock names the number's former host */
-    uint32_t life = coord_next_life(c, now);
-    if (!life)
-        return coord_refuse(c, p, -EAGAIN, answer);
-    c->members[empty] =
-        (struct coord_member){.nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = life, .live = true, .at = from};
-    coord_switches(c, c->members[empty].switches);
-    return coord_welcome(c, p, empty, c->life, now, answer);
-}
-
-/* Whether no host can use the lock server in this place any more, and another one may have it. */
-static bool is_vacant(const struct coordinator *c, const struct coord_station *s, uint64_t now)
-{
-    if (!net_addr_known(s->at))
-        return true;
-    for (uint16_t m = 1; m <= c->config.machines; m++)
-        if (c->members[m].live)
-            return false;
-    return now >= c->open_ns && coord_is_silent(c, s, now);
-}
-
-/* The place that has its address, or one that is vacant. */
-static int server_place(const struct coordinator *c, struct net_addr at, uint64_t now)
-{
-    int vacant = -ENOSPC;
-    for (unsigned i = 0; i < c->config.servers; i++)
-        if (net_addr_is(c->server[i].at, at))
-            return (int)i;
-    if (coord_unsettled(c, c->config.servers, now))
-        return -EAGAIN;
-    for (unsigned i = 0; i < c->config.servers; i++)
-        if (is_vacant(c, &c->server[i], now))
-            vacant = (int)i;
-        else if (vacant < 0 && (!c->server[i].nonce || coord_is_silent(c, &c->server[i], now)))
-            vacant = -EAGAIN; /* it will be, if its server stays silent and all hosts have ended */
-    return vacant;
-}
-
-static uint32_t join_server(struct coordinator *c, const struct coord_packet *p, struct net_addr at, uint64_t now, void *answer)
-{
-    int i = coord_is_held_back(c, now) ? -EAGAIN : server_place(c, at, now);
-    if (i < 0)
-        return coord_refuse(c, p, i, answer);
-    struct coord_station *s = &c->server[i];
-    if (s->nonce != p->head.nonce) {
-        uint32_t life = coord_next_life(c, now);
-        if (!life)
-            return coord_refuse(c, p, -EAGAIN, answer);
-        c->servers += !s->nonce;
-        *s = (struct coord_station){.nonce = p->head.nonce, .at = at, .life = life, .unwritten = c->logged};
-    }
-    s->heard_ns = now;
-    c->unwritten = s->unwritten;
-    return coord_welcome(c, p, c->config.server[i], s->life, now, answer);
+    return now - max_u64(s->heard_ns, c->start_ns) > lease_surely_over(c->config.lease_ns);
 }
 
 static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
@@ -327,9 +252,9 @@ static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, str
         return coord_refuse(c, p, -EPROTONOSUPPORT, answer);
     switch (p->role) {
     case COORD_HOST:
-        return join_host(c, p, from, now, answer);
+        return coord_join_host(c, p, from, now, answer);
     case COORD_SERVER:
-        return join_server(c, p, at, now, answer);
+        return coord_join_server(c, p, at, now, answer);
     case COORD_SWITCH:
         return coord_join_switch(c, p, at, now, answer);
     default:
@@ -340,13 +265,7 @@ static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, str
 
 /* ---- heartbeats ---- */
 
-static void look_at(struct coord_member *m, uint64_t now)
-{
-    if (m->live && now >= m->until_ns)
-        m->live = false;
-}
-
-static uint32_t acknowledge(const struct coordinator *c, const struct coord_packet *p, void *answer)
+uint32_t coord_acknowledge(const struct coordinator *c, const struct coord_packet *p, void *answer)
 {
     struct coord_beat *a = answer;
     memset(a, 0, sizeof *a);
@@ -358,46 +277,20 @@ static uint32_t acknowledge(const struct coordinator *c, const struct coord_pack
     return sizeof *a;
 }
 
-static uint32_t beat_host(struct coordinator *c, const struct coord_beat *beat, struct net_addr from, uint64_t now, void *answer)
-{
-    const struct coord_packet *p = &beat->packet;
-    uint16_t number = p->head.from.machine;
-    if (!number || number > c->config.machines || !p->head.epoch) {
-        c->drops.bad++;
-        return 0;
-    }
-    struct coord_member *m = &c->members[number];
-    look_at(m, now);
-    /* A host that joined a former coordinator. A life that was never reserved is of a coordinator with a later state than ours. */
-    bool adopt = !m->life && now < c->open_ns && p->code == coord_config_sum(&c->config) && p->head.epoch <= c->lives;
-    if (adopt)
-        *m = (struct coord_member){.life = p->head.epoch, .live = true, .at = from};
-    if (!m->live || m->life != p->head.epoch)
-        return coord_refuse(c, p, -ESTALE, answer);
-    c->life = c->life > m->life ? c->life : m->life;
-    m->until_ns = lease_from(c, now);
-    m->at = from;                 /* most often its pool's; it answers questions there */
-    if (p->stamp >= m->said_ns) { /* else a later heartbeat has overtaken it */
-        m->said_ns = p->stamp;
-        m->racks = (uint32_t)p->head.index;
-        memcpy(m->switches, beat->switches, sizeof m->switches);
-    }
-    return acknowledge(c, p, answer);
-}
-
 uint32_t coord_beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s,
                             void *answer)
 {
     bool ours = p->code == coord_config_sum(&c->config) && p->head.epoch && (s->life ? p->head.epoch == s->life : !c->logged);
     if (!s->nonce && !s->away && ours && p->head.nonce && net_addr_known(p->at)) { /* I17 */
-        *s = (struct coord_station){.nonce = p->head.nonce, .life = p->head.epoch, .at = p->at, .rules = RULES_NONE};
+        *s = (struct coord_station){
+            .nonce = p->head.nonce, .life = p->head.epoch, .at = p->at, .rules = RULES_NONE, .version = s->version};
         c->servers += p->role == COORD_SERVER;
         c->life = c->life > s->life ? c->life : s->life;
     }
     if (!s->nonce || s->life != p->head.epoch)
         return coord_refuse(c, p, -ESTALE, answer);
     s->heard_ns = now;
-    return acknowledge(c, p, answer);
+    return coord_acknowledge(c, p, answer);
 }
 
 static uint32_t on_beat(struct coordinator *c, const struct coord_beat *beat, struct net_addr from, uint64_t now, void *answer)
@@ -412,53 +305,24 @@ static uint32_t on_beat(struct coordinator *c, const struct coord_beat *beat, st
             i++;
         return i < c->config.servers ? coord_beat_station(c, p, now, &c->server[i], answer) : coord_refuse(c, p, -ESTALE, answer);
     default:
-        return beat_host(c, beat, from, now, answer);
+        return coord_beat_host(c, beat, from, now, answer);
     }
 }
 
-/* ---- keys ---- */
+/* ---- leaving ---- */
 
-static uint32_t on_key(struct coordinator *c, const struct coord_key *p, void *answer)
+static void on_leave(struct coordinator *c, const struct coord_packet *p)
 {
-    struct coord_key *a = answer;
-    const char *bytes = p->bytes;
-    uint32_t len = p->len;
-    uint64_t index = p->packet.head.index;
-    int code = -EINVAL;
-    if (c->directory && p->packet.head.type == COORD_KEY_OF)
-        code = directory_key_of(c->directory, index, &bytes, &len);
-    else if (c->directory)
-        code = p->look ? directory_find(c->directory, bytes, len, &index) : directory_add(c->directory, bytes, len, &index);
-    memset(a, 0, sizeof *a);
-    coord_make(&a->packet, COORD_FOUND, c->space, &c->config.identity, p->packet.head.nonce);
-    a->packet.head.to = p->packet.head.from;
-    a->packet.head.index = index;
-    a->packet.code = code;
-    a->look = c->config.keys;
-    a->len = len;
-    memcpy(a->bytes, bytes, len);
-    return sizeof *a;
-}
-
-/* ---- lists of hosts ---- */
-
-static uint32_t on_who(const struct coordinator *c, const struct coord_packet *p, void *answer)
-{
-    struct coord_hosts *a = answer;
-    uint64_t m = max_u64(1, p->head.index);
-    memset(a, 0, sizeof *a);
-    coord_make(&a->packet, COORD_HOSTS, c->space, &c->config.identity, p->head.nonce);
-    snprintf(a->design, sizeof a->design, "%s", c->design->name);
-    a->locks = c->config.locks;
-    a->lease_ns = c->config.lease_ns;
-    a->keys = c->config.keys;
-    a->sessions = c->config.sessions;
-    a->requests = c->config.requests;
-    for (; m <= c->config.machines && a->count < COORD_HOSTS_MAX; m++)
-        if (c->members[m].live)
-            a->host[a->count++] = (struct coord_host){.at = c->members[m].at, .machine = (uint32_t)m, .life = c->members[m].life};
-    a->packet.head.index = m <= c->config.machines ? m : 0;
-    return sizeof *a;
+    struct coord_station *s = NULL;
+    for (unsigned i = 0; i < c->config.servers && p->role == COORD_SERVER; i++)
+        if (c->config.server[i] == p->head.from.machine)
+            s = &c->server[i];
+    if (p->role == COORD_SWITCH && p->head.from.port < rack_switches(&c->config))
+        s = &c->switch_[p->head.from.port];
+    if (s && s->nonce && s->life == p->head.epoch)
+        s->stopped = true;
+    if (p->role != COORD_SERVER && p->role != COORD_SWITCH)
+        coord_host_leaves(c, p);
 }
 
 /* A member of this space, or a sender that knows it by its name alone. Else *code says why it is refused; 0: the packet is counted
@@ -491,7 +355,7 @@ uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t le
         return code ? coord_refuse(c, p, code, answer) : 0;
     c->unwritten = false;
     if (p && (p->head.type == COORD_FIND || p->head.type == COORD_KEY_OF))
-        return on_key(c, data, answer);
+        return coord_on_key(c, data, now, answer);
     if (p && p->head.type == COORD_BEAT) {
         coordinator_tick(c, now);
         return on_beat(c, data, from, now, answer);
@@ -505,15 +369,15 @@ uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t le
     case COORD_JOIN:
         return on_join(c, p, from, now, answer);
     case COORD_WHO:
-        return on_who(c, p, answer);
+        return coord_on_who(c, p, answer);
     case COORD_RULES:
         return coord_on_rules(c, p, now, answer);
-    case COORD_LEAVE: {
-        uint16_t number = p->head.from.machine;
-        if (number && number <= c->config.machines && c->members[number].life == p->head.epoch)
-            c->members[number].live = false;
+    case COORD_RETIRED:
+        coord_on_retired(c, p, now);
         return 0;
-    }
+    case COORD_LEAVE:
+        on_leave(c, p);
+        return 0;
     default:
         c->drops.bad++;
         return 0;
@@ -524,7 +388,7 @@ uint32_t coordinator_more(struct coordinator *c, void *packet, struct net_addr *
 {
     while (c->rouse_next && c->rouse_next <= c->config.machines) {
         const struct coord_member *m = &c->members[c->rouse_next++];
-        if (!m->live)
+        if (!m->live || !net_addr_known(m->at))
             continue;
         struct coord_packet *p = packet;
         coord_make(p, COORD_ROUSE, c->space, &c->config.identity, 0);
@@ -533,16 +397,13 @@ uint32_t coordinator_more(struct coordinator *c, void *packet, struct net_addr *
         *to = m->at;
         return sizeof *p;
     }
-    return 0;
+    return coord_retire_more(c, packet, to);
 }
 
 unsigned coordinator_tick(struct coordinator *c, uint64_t now)
 {
-    unsigned live = 0;
-    for (uint32_t i = 1; i <= c->config.machines; i++) {
-        look_at(&c->members[i], now);
-        live += c->members[i].live;
-    }
+    unsigned live = coord_look_after_hosts(c, now);
     coord_look_after_switches(c, now);
+    coord_look_after_names(c, now);
     return live;
 }

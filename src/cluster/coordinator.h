@@ -11,14 +11,16 @@
  *             for (index), how many locks name that machine (generation), and the version of its rules.
  *   BEAT_ACK  the acknowledgement of a heartbeat, with its stamp: the host's lease now counts from there. Addresses of the switches.
  *             To a switch: look for this machine (index), and use these rules.
- *   LEAVE     a host holds nothing and leaves
+ *   LEAVE     a host holds nothing and leaves; a lock server or switch has stopped, and decides nothing any more
  *   WHICH     from any program to a lock server or switch: which space do you serve?
  *   THIS      the space's name and identity
  *   HERE      from a host's pool to servers and switch: packets for the host go to this address (client/net.h)
  *   WAKE      between processes of one host: look again
  *   FIND      from any program: which index has this key? A new key gets an index, unless the asker only looks.
  *   KEY_OF    from any program: which key has this index?
- *   FOUND     the answer to both, with the key, its index, and a code
+ *   FOUND     the answer to both, with the key, its index and generation, a code, and the number of the latest round (stamp)
+ *   RETIRE    to a host, in round `round`: do you use these keys? Keys that the host does not use it has to forget.
+ *   RETIRED   which of them the host uses (index, a bit each), in which round (stamp). It has forgotten the others.
  *   ROUSE     to a host: the switch has started anew; renew the lease there now
  *   WHO       from any program: which hosts are there, from this number on?
  *   HOSTS     the space's config, and some of the hosts
@@ -34,16 +36,16 @@
  * same name, and those that know a later version of the configuration than its own: its state is not the one that they joined.
  * Members drop packets of such a coordinator, count them, and go on until their leases end.
  *
- * A host's number is used again, with a higher life, when its lease has surely run out and the switch has found that no lock names
- * it any more. A coordinator that restarts adopts the hosts, lock servers and switches that send heartbeats with its own config. It
- * gives out no number until the leases of all others have ended: for as long as the longest lease that was given (I16).
+ * A host has a membership lease from the coordinator: for so long it goes on without hearing from one. Lock servers and switches
+ * give lock leases, which are shorter and end the holds of a silent host. Which hosts there are is in the log. A coordinator that
+ * restarts takes them for live until they say that they leave, or until the longest membership lease has ended (I16). A host's number
+ * is used again, with a higher life, when the host is gone and the switch has found that no lock names it any more
+ * (coordinator_hosts.c).
  *
- * A lock server's place is given to one at another address only when no host can use the old one: the old one is silent, and no host
- * has a lease. Hosts do not learn of another address of a server. Which member has a place is in the log (I17), so a coordinator that
- * restarts does not give the place of a server that is silent for a moment to another one.
- *
- * A switch may be replaced by one at another address when no heartbeat came for a lease. The old switch may live and be cut off from
- * the coordinator alone. So its place is given away only when no host can send to it any more (coordinator_switch.c). */
+ * Which member has the place of a lock server or switch is in the log (I17), so a coordinator that restarts does not give the place of
+ * one that is silent for a moment to another one. A place is given to a member at another address when no host can use the old one
+ * any more: the old one has said that it stopped; or it is silent, all hosts were told, and each has confirmed that it sends nothing
+ * there, or is gone (coordinator_server.c, coordinator_switch.c). */
 /* clang-format on */
 #ifndef PAWL_CLUSTER_COORDINATOR_H
 #define PAWL_CLUSTER_COORDINATOR_H
@@ -57,7 +59,6 @@
 
 #define COORD_NAME_LEN 32
 #define COORD_LIVE_WORDS 16 /* machines up to 1023 are told; where there are more, none */
-#define COORD_DRIFT_DIVISOR 10000u
 #define COORD_LIVES_PER_S 4
 #define COORD_FOREIGN (-EREMCHG) /* code of REFUSED: another space of that name, or an older version of its configuration */
 #define COORD_LIVES_AHEAD                                                                                                          \
@@ -86,7 +87,11 @@ enum coord_type {
     COORD_THIS,
     COORD_BREAK,
     COORD_BROKEN,
+    COORD_RETIRE,
+    COORD_RETIRED,
 };
+
+#define COORD_FORCE 1 /* code of a lock server's JOIN: the operator says that no host uses the server in whose place it comes */
 
 enum coord_role { COORD_HOST = 1, COORD_SERVER, COORD_SWITCH };
 
@@ -108,7 +113,9 @@ struct coord_beat {
     struct coord_packet packet;
     struct net_addr switches[RACKS_MAX]; /* none: unknown, or, with port COORD_AWAY: there is none, and nothing is to be sent */
     struct rack_rules rules;
-    uint32_t pad;
+    uint32_t places; /* of a host: version of the places of lock servers that it goes by. To a host: its version when it has taken
+                        the place that packet.role (number + 1; 0: none), packet.at and packet.code (the least life that counts)
+                        say */
 };
 static_assert(sizeof(struct coord_beat) == 408, "no padding");
 #define COORD_AWAY 1
@@ -137,8 +144,8 @@ struct coord_welcome {
     uint32_t first_server;               /* the servers below are this one and those that follow: head.index of the JOIN */
     uint32_t live_known;                 /* to a switch: `live` counts */
     struct rack_rules rules;             /* to a switch: by which it goes, if locks are divided */
-    uint32_t pad;
-    uint64_t live[COORD_LIVE_WORDS]; /* the hosts that there are, bit m of word m / 64; no other can hold anything */
+    uint32_t places;                     /* to a host: version of the servers' places below */
+    uint64_t live[COORD_LIVE_WORDS];     /* the hosts that there are, bit m of word m / 64; no other can hold anything */
     struct net_addr servers[COORD_WELCOME_SERVERS];
 };
 static_assert(sizeof(struct coord_welcome) <= PACKET_MAX, "fits");
@@ -151,12 +158,26 @@ struct rack_welcome {
 
 /* FIND, KEY_OF and FOUND go on: */
 struct coord_key {
-    struct coord_packet packet; /* head.index; code: 0, -ENOENT, -ENOSPC, -EINVAL */
+    struct coord_packet packet; /* head.index, head.generation; code: 0, -ENOENT, -ENOSPC, -EINVAL; -EAGAIN: ask again soon */
     uint32_t look;              /* FIND: 1: do not add it; FOUND: the kind of keys, 0: dense */
     uint32_t len;
     char bytes[(DIRECTORY_KEY_MAX + 8) / 8 * 8];
 };
 static_assert(sizeof(struct coord_key) <= PACKET_MAX, "fits");
+
+#define COORD_RETIRE_MAX 64u /* keys of one round: a bit each in the answer */
+
+/* RETIRE goes on: */
+struct coord_retire {
+    struct coord_packet packet;
+    uint64_t round;
+    uint32_t count, pad;
+    struct coord_retire_key {
+        uint64_t index;
+        uint32_t generation, pad;
+    } key[COORD_RETIRE_MAX];
+};
+static_assert(sizeof(struct coord_retire) <= PACKET_MAX, "fits");
 
 #define COORD_HOSTS_MAX 32
 
@@ -193,25 +214,54 @@ static_assert(sizeof(struct coord_claimed) <= PACKET_MAX, "fits");
 
 struct coord_member {
     uint64_t nonce;    /* of its JOIN; 0: adopted */
-    uint64_t until_ns; /* its lease; 0: the number was never given */
+    uint64_t until_ns; /* its membership lease; 0: the number was never given */
     uint32_t life;
+    uint32_t places; /* version of the lock servers' places that it goes by */
     bool live;
-    uint8_t clean; /* a bit for every switch that has no lock that names it */
+    bool unheard;   /* it joined a former coordinator, and was not heard of since */
+    bool unwritten; /* it is not in the log yet */
+    uint8_t clean;  /* a bit for every switch that has no lock that names it */
     struct net_addr at;
     struct net_addr switches[RACKS_MAX]; /* where it sends to: what it said last, and when, by its own clock: */
     uint64_t said_ns;
-    uint32_t racks; /* in which it has a lease, a bit each */
+    uint32_t racks;   /* in which it has a lease, a bit each */
+    uint64_t retired; /* the latest round that it has answered */
+};
+
+/* Keys that come and go (coordinator_names.c). */
+struct coord_names {
+    uint32_t generation;    /* of keys that are new now; 0: none has begun */
+    uint64_t generation_ns; /* when it began */
+    uint64_t round;         /* the latest: above those of former coordinators */
+    uint32_t count;         /* keys of the round under way; 0: there is none */
+    struct {
+        uint64_t cell;
+        bool stays; /* a host uses it, or a client has asked for it */
+    } key[COORD_RETIRE_MAX];
+    uint64_t hand;     /* the cell at which the search for the next keys begins */
+    uint64_t again_ns; /* when hosts that have not answered are asked again */
+    uint32_t ask_next; /* the next host to be asked; beyond the last: none is */
+    uint64_t in_vain;  /* keys that were to be retired and were in use, since one was retired; and since when: */
+    uint64_t in_vain_ns;
+    bool wanted;       /* a client waits for an index; */
+    uint64_t asked_ns; /* and when one asked last */
+    uint64_t added;    /* keys, in the quarter of a second before the last one that has ended, and in the present one: */
+    uint64_t adding;
+    uint64_t adding_ns; /* when that one began */
 };
 
 struct coordinator {
     const struct design *design;
     char space[COORD_NAME_LEN];
     struct rack_config config;
-    uint64_t open_ns;     /* gives out numbers from then on */
-    uint64_t stations_ns; /* welcomes lock servers and switches from then on */
-    uint32_t life;        /* the latest that was given */
-    uint32_t lives;       /* that are reserved: up to this one */
-    uint32_t first_life;  /* and at this time: */
+    uint64_t open_ns;   /* by then hosts of former coordinators are gone that are neither in the log nor heard of */
+    bool changed;       /* hosts of a former configuration may be left: no member is let in */
+    bool settled;       /* none is left any more: the log is to say so */
+    bool hosts_known;   /* hosts of former coordinators are in the log */
+    bool hosts_changed; /* since they were written to the log last */
+    uint32_t life;      /* the latest that was given */
+    uint32_t lives;     /* that are reserved: up to this one */
+    uint64_t life_ns;   /* when it was given */
     uint64_t start_ns;
     bool fresh;     /* nothing of a former coordinator can be left */
     bool logged;    /* the caller keeps a log: what is to outlast the coordinator is told when it is written */
@@ -222,8 +272,10 @@ struct coordinator {
         uint32_t rules;    /* a switch's: version of those that it goes by; RULES_NONE: it has not said */
         uint64_t heard_ns; /* 0: never */
         struct net_addr at;
-        bool away;      /* hosts are told to send nothing to this place */
-        bool unwritten; /* it is not in the log yet: no member hears of it */
+        uint32_t version; /* of a lock server's place: rises with every change of it */
+        bool away;        /* hosts are told to send nothing to this place */
+        bool stopped;     /* the member in it has said that it decides nothing any more */
+        bool unwritten;   /* it is not in the log yet: no member hears of it */
     } server[RACK_SERVERS_MAX], switch_[RACKS_MAX];
     unsigned servers; /* that have joined, of config.servers */
     struct rules rules;
@@ -232,6 +284,7 @@ struct coordinator {
     struct packet_drops drops;
     struct coord_member *members; /* by number, 1 to config.machines; the caller's */
     struct directory *directory;  /* kept by the caller; null: keys are dense */
+    struct coord_names names;
 };
 
 struct coord_params {
@@ -240,6 +293,7 @@ struct coord_params {
     const char *space;
     struct rack_identity identity; /* of the space; id 0: derived from its name (coord_identity_of_name) */
     uint64_t locks, lease_ns, retry_ns;
+    uint64_t member_ns; /* the membership lease; 0: as long as the lock lease */
     uint16_t machines, sessions, requests, servers;
     uint16_t racks;                 /* switches among which locks are divided, if the design can; 0: two */
     bool backup;                    /* a second switch may join */
@@ -272,6 +326,13 @@ unsigned coordinator_tick(struct coordinator *c, uint64_t now);
 /* Rules that an operator asked for, or null: the caller writes them to disk, then sets them. */
 const struct rules *coordinator_wants(const struct coordinator *c);
 void coordinator_set_rules(struct coordinator *c, const struct rules *rules);
+
+/* Hosts of a former configuration are gone: the caller writes that to its log, then calls coordinator_set_settled. */
+bool coordinator_is_settled(const struct coordinator *c);
+void coordinator_set_settled(struct coordinator *c);
+
+/* The life of a host that may have this number, to be kept in the log; 0: the number is free. */
+uint32_t coordinator_host_life(const struct coordinator *c, uint16_t number);
 
 /* The identity of a space whose state is kept nowhere: the same after every restart. */
 struct rack_identity coord_identity_of_name(const char *space);

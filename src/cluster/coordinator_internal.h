@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between coordinator.c and coordinator_switch.c. */
+/* Between coordinator.c and the parts of it: hosts, lock servers, switches. */
 #ifndef PAWL_CLUSTER_COORDINATOR_INTERNAL_H
 #define PAWL_CLUSTER_COORDINATOR_INTERNAL_H
 
@@ -19,13 +19,40 @@ uint32_t coord_refuse(const struct coordinator *c, const struct coord_packet *p,
 uint32_t coord_welcome(const struct coordinator *c, const struct coord_packet *p, uint16_t machine, uint32_t life, uint64_t now,
                        void *answer);
 uint32_t coord_next_life(struct coordinator *c, uint64_t now); /* 0: none is reserved */
-/* Whether it may have the place now: not before hosts with a longer lease than today's are surely gone (I16). */
+/* Whether it may have the place now: not before hosts of a former configuration are gone (I16). */
 bool coord_is_held_back(const struct coordinator *c, uint64_t now);
 /* No heartbeat for longer than a lease. */
 bool coord_is_silent(const struct coordinator *c, const struct coord_station *s, uint64_t now);
 /* A lock server or switch that joined a former coordinator takes its place again. */
 uint32_t coord_beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s,
                             void *answer);
+
+uint32_t coord_acknowledge(const struct coordinator *c, const struct coord_packet *p, void *answer);
+
+/* ---- coordinator_hosts.c ---- */
+
+void coord_hosts_begin(struct coordinator *c, const struct coord_params *p, uint64_t now);
+uint32_t coord_join_host(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer);
+uint32_t coord_beat_host(struct coordinator *c, const struct coord_beat *beat, struct net_addr from, uint64_t now, void *answer);
+void coord_host_leaves(struct coordinator *c, const struct coord_packet *p);
+unsigned coord_look_after_hosts(struct coordinator *c, uint64_t now); /* how many are live */
+uint32_t coord_on_who(const struct coordinator *c, const struct coord_packet *p, void *answer);
+
+/* ---- coordinator_server.c ---- */
+
+void coord_servers_begin(struct coordinator *c); /* after a restart */
+uint32_t coord_join_server(struct coordinator *c, const struct coord_packet *p, struct net_addr at, uint64_t now, void *answer);
+uint32_t coord_places(const struct coordinator *c);                       /* the latest version */
+struct net_addr coord_server_at(const struct coordinator *c, unsigned i); /* as hosts hear of it */
+/* The next change of a place that the host does not know, if there is one. */
+void coord_tell_place(const struct coordinator *c, const struct coord_member *m, struct coord_beat *ack);
+
+/* ---- coordinator_names.c ---- */
+
+uint32_t coord_on_key(struct coordinator *c, const struct coord_key *p, uint64_t now, void *answer);
+void coord_on_retired(struct coordinator *c, const struct coord_packet *p, uint64_t now);
+uint32_t coord_retire_more(struct coordinator *c, void *packet, struct net_addr *to); /* as coordinator_more */
+void coord_look_after_names(struct coordinator *c, uint64_t now);
 
 /* ---- coordinator_switch.c ---- */
 

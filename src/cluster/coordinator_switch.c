@@ -29,22 +29,34 @@ static struct net_addr none(void)
 void coord_switches(const struct coordinator *c, struct net_addr switches[RACKS_MAX])
 {
     for (unsigned i = 0; i < RACKS_MAX; i++)
-        switches[i] = c->switch_[i].away                                ? none()
-                      : c->switch_[i].nonce && !c->switch_[i].unwritten ? c->switch_[i].at
-                                                                        : (struct net_addr){0};
+        switches[i] = c->switch_[i].unwritten ? (struct net_addr){0}
+                      : c->switch_[i].away    ? none()
+                      : c->switch_[i].nonce   ? c->switch_[i].at
+                                              : (struct net_addr){0};
 }
 
-/* Hosts are to stop sending to the switch in this place. */
-static void turn_away(struct coord_station *s)
+/* Hosts are to stop sending to the switch in this place, and take nothing from it any more. The log has that before hosts hear of
+ * it, as a life that no switch has: the old switch does not get its place again in its old life. */
+static bool turn_away(struct coordinator *c, struct coord_station *s, uint64_t now)
 {
-    *s = (struct coord_station){.rules = RULES_NONE, .heard_ns = s->heard_ns, .away = true};
+    uint32_t life = coord_next_life(c, now);
+    if (!life)
+        return false;
+    *s = (struct coord_station){.at = s->at,
+                                .life = life,
+                                .rules = RULES_NONE,
+                                .heard_ns = s->heard_ns,
+                                .stopped = s->stopped,
+                                .away = true,
+                                .unwritten = c->logged};
+    return true;
 }
 
 static bool is_away(const struct coordinator *c, unsigned i)
 {
     if (!c->switch_[i].away)
         return false;
-    for (uint16_t m = 1; m <= c->config.machines; m++)
+    for (uint16_t m = 1; m <= c->config.machines && !c->switch_[i].stopped; m++)
         if (c->members[m].live && !net_addr_is(c->members[m].switches[i], none()))
             return false;
     return true;
@@ -124,8 +136,8 @@ uint32_t coord_on_rules(struct coordinator *c, const struct coord_packet *p, uin
     a->racks = c->config.racks;
     for (unsigned i = 0; i < c->config.racks; i++) {
         const struct coord_station *s = &c->switch_[i];
-        a->rack[i].at = s->at;
-        a->rack[i].life = s->life;
+        a->rack[i].at = s->away ? (struct net_addr){0} : s->at;
+        a->rack[i].life = s->away ? 0 : s->life;
         a->rack[i].version = s->rules;
         a->rack[i].heard = s->heard_ns != 0;
         a->rack[i].silent_ms = s->heard_ns ? (uint32_t)min_u64((now - s->heard_ns) / NS_PER_MS, UINT32_MAX) : 0;
@@ -148,6 +160,9 @@ bool coord_is_complete(const struct coordinator *c)
     for (unsigned i = 0; i < c->config.racks; i++)
         if ((!c->switch_[i].nonce || c->switch_[i].unwritten) && has_locks(c, i))
             return false;
+    for (unsigned i = 0; i < c->config.servers; i++)
+        if (c->server[i].unwritten)
+            return false;
     return c->servers == c->config.servers &&
            (c->config.racks || !c->design->packet->switch_packet || (c->switch_[0].nonce && !c->switch_[0].unwritten));
 }
@@ -166,7 +181,7 @@ static int place_for(const struct coordinator *c, const struct coord_packet *p, 
         if (!net_addr_known(s[i].at) || (!can_move(c) && !s[i].nonce))
             return (int)i;
     for (unsigned i = 0; i < places && can_move(c); i++)
-        if (coord_is_silent(c, &s[i], now))
+        if (s[i].stopped || coord_is_silent(c, &s[i], now))
             return (int)i;
     return -EBUSY;
 }
@@ -181,10 +196,10 @@ static int make_room(struct coordinator *c, unsigned i, struct net_addr at, uint
         return coord_unsettled(c, rack_switches(&c->config), now) ? -EAGAIN : 0;
     if (!net_addr_known(s->at) && !s->away) /* a former coordinator may have sent hosts to a switch there: none has named it */
         return now < c->open_ns ? -EAGAIN : 0;
-    if (!s->away && (!can_move(c) || !coord_is_silent(c, s, now)))
+    if (!s->away && (!can_move(c) || (!s->stopped && !coord_is_silent(c, s, now))))
         return -EBUSY;
-    if (!s->away)
-        turn_away(s);
+    if (!s->away && !turn_away(c, s, now))
+        return -EAGAIN;
     return is_away(c, i) ? 0 : -EAGAIN;
 }
 
@@ -241,7 +256,7 @@ uint32_t coord_beat_switch(struct coordinator *c, const struct coord_beat *beat,
     a->rules = *rules_for(c, i);
     uint64_t found = p->head.index;
     if (found && found <= c->config.machines && !c->members[found].live && c->members[found].until_ns && !p->head.generation)
-        c->members[found].clean |= (uint8_t)(1u << i);
+        c->members[found].clean |= (uint8_t)(1u << i), c->hosts_changed = true;
     for (uint16_t m = 1; m <= c->config.machines && !a->packet.head.index; m++)
         if (!c->members[m].live && !coord_is_clean(c, &c->members[m]) && !(c->members[m].clean >> i & 1))
             a->packet.head.index = m;
@@ -257,5 +272,5 @@ void coord_look_after_switches(struct coordinator *c, uint64_t now)
                 c->switch_[i].at = c->members[m].switches[i];
     for (unsigned i = 0; i < c->config.racks; i++)
         if (rules_loses(&c->rules, i) && !has_let_go(c, i) && !c->switch_[i].away && coord_is_silent(c, &c->switch_[i], now))
-            turn_away(&c->switch_[i]);
+            turn_away(c, &c->switch_[i], now);
 }

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HOST_MAGIC UINT64_C(0x33306874736f6877) /* changes with the layout */
+#define HOST_MAGIC UINT64_C(0x34306874736f6877) /* changes with the layout */
 #define PERMISSIONS 0600
 
 uint64_t host_now(void)
@@ -97,14 +97,15 @@ int host_create(const char *path, const struct rack_welcome *welcome, struct net
     h.magic = HOST_MAGIC;
     memcpy(h.space, w->packet.space, sizeof h.space);
     memcpy(h.design, w->design, sizeof h.design);
-    memcpy(h.servers, welcome->servers, sizeof h.servers);
+    memcpy(h.places[0].servers, welcome->servers, sizeof h.places[0].servers);
+    memcpy(h.places[0].switches, w->switches, sizeof h.places[0].switches);
+    h.places[0].version = w->places;
     h.coordinator = coordinator;
-    memcpy(h.switches[0], w->switches, sizeof h.switches[0]);
     h.pool = net_addr_at_port(self, 0);
     h.config = w->config;
     h.life = w->packet.head.generation;
     h.machine = w->packet.head.to.machine;
-    h.until_ns = stamp + h.config.lease_ns - 2 * (h.config.lease_ns / COORD_DRIFT_DIVISOR) - 1;
+    h.until_ns = lease_valid_until(stamp, rack_member_ns(&h.config));
     place_parts(&h, design->packet);
     /* It has no name until it is whole, so nothing is left of a process that dies before. */
     int fd = open(dirname_of(path, folder), O_RDWR | O_TMPFILE | O_CLOEXEC, PERMISSIONS);
@@ -237,38 +238,63 @@ void host_leave(struct host *h, struct outbox *out)
     host_unlock(h);
 }
 
-/* ---- where switches are ---- */
+/* ---- where switches and lock servers are ---- */
 
 /* The writer fills the table that does not count, then makes it count. A reader that finds another version afterwards may have read
  * a table that is being filled, and reads again. If the writer dies in between, the old table still counts. */
-bool host_switch(const struct host_header *h, unsigned i, struct net_addr *out)
+static struct net_addr read_place(const struct host_header *h, uint64_t offset)
 {
-    uint32_t before, after = __atomic_load_n(&h->switches_version, __ATOMIC_ACQUIRE);
+    uint32_t before, after = __atomic_load_n(&h->places_version, __ATOMIC_ACQUIRE);
+    struct net_addr at;
     do {
         before = after;
-        *out = h->switches[before % 2][i];
+        memcpy(&at, (const char *)&h->places[before % 2] + offset, sizeof at);
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
-        after = __atomic_load_n(&h->switches_version, __ATOMIC_RELAXED);
+        after = __atomic_load_n(&h->places_version, __ATOMIC_RELAXED);
     } while (unlikely(before != after));
+    return at;
+}
+
+bool host_switch(const struct host_header *h, unsigned i, struct net_addr *out)
+{
+    *out = read_place(h, offsetof(struct host_places, switches) + i * sizeof *out);
     return net_addr_known(*out);
 }
 
-bool host_move_switches(struct host_header *h, const struct net_addr switches[RACKS_MAX])
+bool host_server(const struct host_header *h, unsigned i, struct net_addr *out)
 {
-    uint32_t version = h->switches_version;
-    struct net_addr to[RACKS_MAX];
-    bool moved = false;
-    memcpy(to, h->switches[version % 2], sizeof to);
-    for (unsigned i = 0; i < RACKS_MAX; i++) {
-        if ((!net_addr_known(switches[i]) && switches[i].port != COORD_AWAY) || net_addr_is(to[i], switches[i]))
-            continue;
-        to[i] = switches[i];
-        moved = true;
-    }
-    if (moved) {
-        memcpy(h->switches[(version + 1) % 2], to, sizeof to);
-        __atomic_store_n(&h->switches_version, version + 1, __ATOMIC_RELEASE);
-    }
+    *out = read_place(h, offsetof(struct host_places, servers) + i * sizeof *out);
+    return net_addr_known(*out);
+}
+
+uint32_t host_places_version(const struct host_header *h)
+{
+    return h->places[__atomic_load_n(&h->places_version, __ATOMIC_ACQUIRE) % 2].version;
+}
+
+/* An address of none says that it is not known, or, with port COORD_AWAY, that nothing is to be sent. */
+static bool move_to(struct net_addr *place, struct net_addr to)
+{
+    if ((!net_addr_known(to) && to.port != COORD_AWAY) || net_addr_is(*place, to))
+        return false;
+    *place = to;
+    return true;
+}
+
+bool host_move(struct host_header *h, const struct coord_beat *ack)
+{
+    uint32_t version = h->places_version, server = ack->packet.role;
+    struct host_places *next = &h->places[(version + 1) % 2];
+    *next = h->places[version % 2];
+    bool moved = false, counted = ack->places > next->version && server <= h->config.servers;
+    for (unsigned i = 0; i < RACKS_MAX; i++)
+        moved |= move_to(&next->switches[i], ack->switches[i]);
+    if (counted && server)
+        moved |= move_to(&next->servers[server - 1], ack->packet.at);
+    if (counted)
+        next->version = ack->places;
+    if (moved || counted)
+        __atomic_store_n(&h->places_version, version + 1, __ATOMIC_RELEASE);
     return moved;
 }
 

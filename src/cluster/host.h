@@ -11,6 +11,7 @@
 #define PAWL_CLUSTER_HOST_H
 
 #include "cluster/coordinator.h"
+#include "cluster/host_names.h"
 
 #include <pthread.h>
 
@@ -34,17 +35,21 @@ struct host_header {
     uint64_t magic;
     uint64_t bytes;
     char space[COORD_NAME_LEN], design[COORD_NAME_LEN];
-    struct net_addr coordinator, servers[RACK_SERVERS_MAX];
-    struct net_addr switches[2][RACKS_MAX]; /* changes (host_switch): the one at switches_version % 2 counts */
-    uint32_t switches_version;
+    struct net_addr coordinator;
+    struct host_places { /* where to send to; changes (host_switch, host_server): the one at places_version % 2 counts */
+        struct net_addr switches[RACKS_MAX], servers[RACK_SERVERS_MAX];
+        uint32_t version; /* of the lock servers' places, as the coordinator counts them */
+    } places[2];
+    uint32_t places_version;
     struct net_addr pool; /* where the machine's own packets go to; port 0: not chosen yet */
     struct rack_config config;
     uint32_t life;
     uint16_t machine;
     uint64_t foreign;                            /* packets of a coordinator that has another space of that name */
     uint32_t dead;                               /* its lease is over: start anew with another */
-    uint64_t until_ns;                           /* its lease at the coordinator */
+    uint64_t until_ns;                           /* its membership lease */
     uint64_t beat_ns, tick_ns, look_ns, here_ns; /* when the next of each is due */
+    struct host_names names;                     /* keys that the coordinator may retire; under the mutex */
     pthread_mutex_t mutex;                       /* of the memory */
     pthread_mutex_t serving;                     /* held by the process that serves the pool */
     uint64_t sessions_at, bells_at, uses_at, undo_at, memory_at;
@@ -89,10 +94,13 @@ void host_unlock(struct host *h);
 /* Whether everything of the host is still its own, by its lease. */
 bool host_lives(const struct host *h, uint64_t now);
 
-/* The address of a switch; false: it has none. Any thread of any process of the host. */
+/* The address of a switch or lock server; false: it has none. Any thread of any process of the host. */
 bool host_switch(const struct host_header *h, unsigned i, struct net_addr *out);
-/* Whether any has moved. Between host_enter and host_leave. */
-bool host_move_switches(struct host_header *h, const struct net_addr switches[RACKS_MAX]);
+bool host_server(const struct host_header *h, unsigned i, struct net_addr *out);
+/* The version of the lock servers' places. */
+uint32_t host_places_version(const struct host_header *h);
+/* Takes what the acknowledgement of a heartbeat says of places. Whether any has changed. Between host_enter and host_leave. */
+bool host_move(struct host_header *h, const struct coord_beat *ack);
 
 /* A free session for this process, whose calling thread holds its life from now on. -PAWL_ELIMIT: all are in use; -ESTALE: the
  * last session of the host has closed, and this life of the host is over. */

@@ -26,6 +26,7 @@ struct coord_packet join_packet(const struct join_params *p)
     ask.identity.features = PACKET_FEATURES;
     ask.head.to.port = (uint16_t)p->rack;
     ask.role = p->role;
+    ask.code = p->force ? COORD_FORCE : 0;
     ask.at = p->at;
     return ask;
 }
@@ -39,7 +40,9 @@ bool join_take(struct rack_welcome *known, const struct coord_welcome *w)
         return false;
     for (unsigned i = 0; i < COORD_WELCOME_SERVERS && w->first_server + i < c->servers; i++)
         known->servers[w->first_server + i] = w->servers[i];
+    uint32_t places = w->first_server ? known->said.places : w->places; /* of the earliest answer: later changes are told again */
     known->said = *w;
+    known->said.places = places;
     known->said.design[sizeof known->said.design - 1] = 0;
     return true;
 }
@@ -109,7 +112,7 @@ int exchange(struct net_addr to, struct net_addr self, const struct coord_packet
                 const struct coord_packet *a = coord_check(batch->packet[i].data, batch->packet[i].len, 0);
                 if (!a || a->head.nonce != ask->head.nonce || memcmp(a->space, ask->space, sizeof a->space) != 0)
                     continue;
-                if (a->head.type == COORD_REFUSED && (a->code == COORD_FOREIGN || a->code == -ENOENT)) {
+                if (a->head.type == COORD_REFUSED && (a->code == COORD_FOREIGN || a->code == -ENOENT || a->code == -EPROTOTYPE)) {
                     rc = a->code;
                     break;
                 }

@@ -12,6 +12,7 @@ struct join_params {
     struct rack_identity identity; /* of the space that the caller joined before; id 0: it joins for the first time */
     struct net_addr at;            /* where a server or switch listens */
     unsigned rack;                 /* of a switch, from 1 on; 0: whichever is free */
+    bool force;                    /* COORD_FORCE */
     uint64_t nonce;                /* 0: a random one */
     uint64_t deadline;             /* CLOCK_MONOTONIC */
 };
@@ -28,7 +29,7 @@ struct coord_packet join_packet(const struct join_params *p);
 
 /* One question and its answer, through a socket of its own at this address. The question is retransmitted until the deadline
  * (CLOCK_MONOTONIC). The answer has the question's nonce and space, this type and length. -ETIMEDOUT; COORD_FOREIGN, -ENOENT: the
- * coordinator says that it has another space. */
+ * coordinator says that it has another space; -EPROTOTYPE: there is a memory node. */
 int exchange(struct net_addr to, struct net_addr self, const struct coord_packet *ask, uint32_t len, enum coord_type type,
              uint64_t deadline, void *answer, uint32_t answer_len);
 

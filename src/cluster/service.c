@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #define RESTORE_LIVES (UINT32_C(1) << 20) /* that an older or damaged state may not know of: three days' */
+#define HOSTS_AT_ONCE 64u                 /* records of one append */
 #define GARBAGE_MAX (UINT64_C(256) << 10) /* bytes of records that later ones replace, until a snapshot */
 
 /* ---- the log ---- */
@@ -30,7 +31,7 @@ static int append(struct service *s, struct service_batch *b)
     int rc = b->count ? s->store->ops->append(s->store, b->record, b->count) : 0;
     s->failed += rc != 0;
     b->count = 0;
-    b->used = 0;
+    b->used = b->bytes_used = 0;
     return rc;
 }
 
@@ -42,17 +43,32 @@ static int append_one(struct service *s, enum state_record type, const void *dat
 
 /* ---- what is not in the log yet ---- */
 
-static int write_names(struct service *s, struct service_batch *b)
+/* The change of a key. Whether it fits. */
+static bool add_key(const struct service *s, struct service_batch *b, uint64_t cell)
 {
     const struct directory *d = &s->state.directory;
-    while (s->state.names_written < d->count) {
-        uint64_t end = s->state.names_written;
-        while (end < d->count && add(s, b, STATE_NAME, d->bytes + d->key[end].at, (uint16_t)d->key[end].len))
+    bool gone = d->key[cell].state == DIRECTORY_LEAVING;
+    if (sizeof b->bytes - b->bytes_used < STATE_KEY_MAX)
+        return false;
+    uint8_t *record = b->bytes + b->bytes_used;
+    uint16_t len = state_name(d, cell, gone, record);
+    if (!add(s, b, gone ? STATE_GONE : STATE_NAME, record, len))
+        return false;
+    b->bytes_used += len;
+    return true;
+}
+
+static int write_names(struct service *s, struct service_batch *b)
+{
+    struct directory *d = &s->state.directory;
+    while (d->changed.count) {
+        uint64_t end = 0;
+        while (end < d->changed.count && add_key(s, b, d->changed.cell[end]))
             end++;
         int rc = append(s, b);
         if (rc)
             return rc;
-        s->state.names_written = end;
+        directory_wrote(d, end);
     }
     return 0;
 }
@@ -87,16 +103,28 @@ static int write_stations(struct service *s, struct service_batch *b)
     return rc;
 }
 
+/* Whether leases that were given before this coordinator began have ended. */
+static bool are_over(const struct service *s, uint64_t now)
+{
+    const struct coordinator *c = &s->coordinator;
+    return !c->changed && now - c->start_ns > lease_surely_over(max_u64(s->state.hosts.member_ns, s->state.lease_ns));
+}
+
 static int write_counters(struct service *s, struct service_batch *b, uint64_t now)
 {
     struct coordinator *c = &s->coordinator;
     uint32_t lives = coordinator_lives_wanted(c, now);
-    uint64_t lease = now >= c->open_ns ? c->config.lease_ns : s->state.lease_ns; /* longer ones have ended */
+    bool over = are_over(s, now), settled = coordinator_is_settled(c);
+    uint64_t lease = over ? c->config.lease_ns : s->state.lease_ns;
+    struct state_hosts hosts = {.member_ns = over ? rack_member_ns(&c->config) : s->state.hosts.member_ns,
+                                .settled = settled ? c->config.identity.version : s->state.hosts.settled};
     const struct rules *wanted = coordinator_wants(c);
     if (lives)
         add(s, b, STATE_LIVES, &lives, sizeof lives);
     if (lease != s->state.lease_ns)
         add(s, b, STATE_LEASE, &lease, sizeof lease);
+    if (memcmp(&hosts, &s->state.hosts, sizeof hosts) != 0)
+        add(s, b, STATE_HOSTS, &hosts, sizeof hosts);
     if (wanted)
         add(s, b, STATE_RULES, wanted, sizeof *wanted);
     int rc = append(s, b);
@@ -105,19 +133,70 @@ static int write_counters(struct service *s, struct service_batch *b, uint64_t n
     if (lives)
         s->state.lives = c->lives = lives;
     s->state.lease_ns = lease;
+    s->state.hosts = hosts;
+    if (settled)
+        coordinator_set_settled(c);
     if (wanted)
         coordinator_set_rules(c, wanted);
     s->state.rules = c->rules;
     return 0;
 }
 
-static int write_all(struct service *s, uint64_t now)
+/* About as long as the records of all names. */
+static uint64_t names_bytes(const struct directory *d)
+{
+    return d->bytes_live + d->used * sizeof(struct state_key);
+}
+
+/* Records of hosts that have come and gone, some at a time. */
+static int write_some_hosts(struct service *s, struct service_batch *b, uint16_t *next)
+{
+    struct state_host record[HOSTS_AT_ONCE];
+    struct coordinator *c = &s->coordinator;
+    unsigned count = 0;
+    memset(record, 0, sizeof record);
+    for (; *next <= c->config.machines && count < HOSTS_AT_ONCE; ++*next) {
+        uint32_t life = coordinator_host_life(c, *next);
+        if (life == s->state.host[*next])
+            continue;
+        record[count] = (struct state_host){.life = life, .number = *next};
+        add(s, b, STATE_HOST, &record[count], sizeof record[count]);
+        count++;
+    }
+    int rc = append(s, b);
+    for (unsigned i = 0; i < count && !rc; i++) {
+        s->state.host[record[i].number] = record[i].life;
+        s->members[record[i].number].unwritten = false;
+    }
+    return rc;
+}
+
+/* No client waits for the record of a host that has gone. Until it is written, a coordinator that restarts waits for the host in
+ * vain. */
+static int write_hosts(struct service *s, struct service_batch *b, bool idle)
+{
+    struct coordinator *c = &s->coordinator;
+    bool due = idle && c->hosts_changed;
+    int rc = 0;
+    for (uint16_t m = 1; m <= c->config.machines && c->hosts_changed; m++)
+        due = due || s->members[m].unwritten;
+    for (uint16_t next = 1; due && next <= c->config.machines && !rc;)
+        rc = write_some_hosts(s, b, &next);
+    if (due && !rc)
+        c->hosts_changed = false;
+    return rc;
+}
+
+/* `idle`: no answer waits for it. */
+static int write_all(struct service *s, bool idle, uint64_t now)
 {
     struct service_batch *b = &s->batch;
     int names = write_names(s, b), rc = write_stations(s, b);
     if (!rc)
         rc = write_counters(s, b, now);
-    if (s->store->since_snapshot > GARBAGE_MAX + 2 * s->state.directory.bytes_used)
+    if (!rc)
+        rc = write_hosts(s, b, idle);
+    if (s->store->since_snapshot > GARBAGE_MAX + 2 * names_bytes(&s->state.directory))
         s->store->ops->snapshot(s->store, state_each, &s->state); /* if it fails, the log goes on */
     return names ? names : rc;
 }
@@ -129,7 +208,9 @@ static void keep_all(struct service *s)
     const struct rules *wanted = coordinator_wants(c);
     if (wanted)
         coordinator_set_rules(c, wanted);
-    s->state.names_written = s->state.directory.count;
+    if (coordinator_is_settled(c))
+        coordinator_set_settled(c);
+    directory_wrote(&s->state.directory, s->state.directory.changed.count);
 }
 
 /* ---- packets ---- */
@@ -147,8 +228,8 @@ bool service_packet(struct service *s, const void *data, uint32_t len, struct ne
 static void withhold_key(const struct service *s, struct service_answer *a)
 {
     struct coord_key *k = (struct coord_key *)(void *)a->bytes;
-    if (k->packet.head.type == COORD_FOUND && !k->packet.code &&
-        directory_order(&s->state.directory, k->packet.head.index) >= s->state.names_written)
+    const struct directory *d = &s->state.directory;
+    if (k->packet.head.type == COORD_FOUND && !k->packet.code && !d->key[directory_cell(d, k->packet.head.index)].written)
         k->packet.code = -EIO;
 }
 
@@ -161,8 +242,8 @@ unsigned service_commit(struct service *s, struct service_answer *answers, unsig
     }
     if (MISTAKE(s->coordinator.config.mistakes, COORD_MISTAKE_EARLY) && count)
         return count; /* the next one without answers writes */
-    if (!write_all(s, now)) {
-        assert(s->state.names_written == s->state.directory.count); /* I7 */
+    if (!write_all(s, !count, now)) {
+        assert(!s->state.directory.changed.count); /* I7 */
         return count;
     }
     for (unsigned i = 0; i < count; i++) {
@@ -193,11 +274,13 @@ static int check_config(const struct service *s, const struct coord_params *p, c
     if (strncmp(c->design, p->design->name, sizeof c->design) != 0)
         return explain(-EINVAL, "%s: the space has the design '%s', not '%s'; another design is another space: --fresh",
                        s->file.path, c->design, p->design->name);
-    if (c->config.locks != config->locks || c->config.keys != config->keys || c->config.group != config->group)
+    if (c->config.locks > config->locks)
+        return explain(-EINVAL, "%s: the space has %" PRIu64 " locks, and can grow but not shrink: --locks %" PRIu64 " is less",
+                       s->file.path, c->config.locks, config->locks);
+    if (c->config.keys != config->keys || c->config.group != config->group)
         return explain(-EINVAL,
                        "%s: the space has %" PRIu64
-                       " locks and %s keys, and its names have their locks by that: it goes with --keys "
-                       "and --locks as they were",
+                       " locks and %s keys, and its names have their locks by that: it goes with --keys as they were",
                        s->file.path, c->config.locks,
                        c->config.keys == PAWL_KEYS_NAMED    ? "named"
                        : c->config.keys == PAWL_KEYS_SPARSE ? "sparse"
@@ -216,15 +299,24 @@ static int change_config(struct service *s, const struct coord_params *p, struct
     config->space = rack_short_id(&config->identity);
     if (same && !restored)
         return 0;
+    if (state_has_names(config) && config->locks > s->state.directory.locks && directory_grow(&s->state.directory, config->locks))
+        return explain(-ERANGE, "%s: the space has grown %u times, and cannot grow again", s->file.path, DIRECTORY_PARTS_MAX - 1);
     config->identity.version++;
     s->state.config.config = *config;
     s->state.lease_ns = max_u64(s->state.lease_ns, config->lease_ns);
-    if (MISTAKE(p->mistakes, COORD_MISTAKE_LEASE))
+    s->state.hosts.member_ns = max_u64(s->state.hosts.member_ns, rack_member_ns(config));
+    if (restored) /* hosts may be missing in it */
+        s->state.hosts.settled = 0;
+    if (MISTAKE(p->mistakes, COORD_MISTAKE_LEASE)) {
         s->state.lease_ns = config->lease_ns;
+        s->state.hosts = (struct state_hosts){.member_ns = rack_member_ns(config), .settled = config->identity.version};
+        memset(s->state.host, 0, sizeof s->state.host);
+    }
     add(s, &s->batch, STATE_CONFIG, &s->state.config, sizeof s->state.config);
     add(s, &s->batch, STATE_LEASE, &s->state.lease_ns, sizeof s->state.lease_ns);
+    add(s, &s->batch, STATE_HOSTS, &s->state.hosts, sizeof s->state.hosts);
     int rc = restored ? s->store->ops->snapshot(s->store, state_each, &s->state) : append(s, &s->batch);
-    s->batch.count = s->batch.used = 0;
+    s->batch.count = s->batch.used = s->batch.bytes_used = 0;
     return rc ? explain(rc, "%s: cannot be written: %s", s->file.path, strerror(-rc)) : 0;
 }
 
@@ -256,6 +348,7 @@ static void begin_fresh(struct service *s, const struct coord_params *p, const s
     snprintf(s->state.config.design, sizeof s->state.config.design, "%s", p->design->name);
     s->state.config.config = *config;
     s->state.lease_ns = config->lease_ns;
+    s->state.hosts = (struct state_hosts){.member_ns = rack_member_ns(config), .settled = config->identity.version};
     s->state.lives = where->path ? (uint32_t)max_u64(where->life, lives_before(where, p->space)) : p->life;
     rules_init(&s->state.rules, config->racks);
     if (state_has_names(config))
@@ -286,6 +379,7 @@ static int open_log(struct service *s, const struct coord_params *p, const struc
         return 0;
     if (!s->state.config.config.locks)
         return explain(-EBADMSG, "%s: the configuration of the space cannot be read", s->file.path);
+    directory_loaded(&s->state.directory);
     rc = check_config(s, p, config);
     if (how == STORE_RESTORE)
         s->state.lives += RESTORE_LIVES;

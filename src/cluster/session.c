@@ -302,7 +302,7 @@ static int tend_slot(void *ctx, uint32_t slot, uint64_t lease)
     if (rc)
         return rc < 0 ? rc : 0;
     /* Recovers once more after the session was fenced: verbs in flight may have arrived since. Then the slot can serve another. */
-    rc = seat_fence(seat, slot);
+    rc = seat_fence(seat, slot, lease_epoch(lease));
     if (rc)
         return rc == -EAGAIN ? 0 : rc;
     rc = design->recover ? design->recover(seat, slot, lease_epoch(lease)) : 0;

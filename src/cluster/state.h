@@ -6,12 +6,18 @@
  *   CONFIG    the space's configuration with its version. Hosts, servers and switches of another one are not taken for ours.
  *   LIVES     lives up to this one may have been given. They are reserved ahead, so that giving one costs no write, and a coordinator
  *             that restarts begins above all of them, whatever its clock says (I15).
- *   LEASE     the longest lease that a host may still have. A coordinator that restarts waits for its end (I16).
- *   NAME      the next key of the directory; written before a client hears of its index (I7)
+ *   LEASE     the longest lock lease that a host may still have
+ *   HOSTS     the longest membership lease that a host may still have, and the version of the configuration before which no host is
+ *             left
+ *   HOST      a host's number and life, written before the host is welcome; life 0: the number is free. A coordinator that restarts
+ *             takes the hosts in its log for live until they leave or their leases have ended (I16).
+ *   NAME      a key with its index and generation; written before a client hears of them (I7)
+ *   GONE      the key that has this index and generation is retired; written before the index is used again
  *   RULES     which switch has which locks; written before a switch hears of it
  *   STATION   which lock server or switch has a place, and its life; written before it is welcome there (I17)
  *
- * No record is needed by another to be understood, but for NAME, whose order counts. */
+ * No record is needed by another to be understood, but for CONFIG, which comes first. If a later one has more locks, the space has
+ * grown, and the sizes before say which index a key has; a snapshot has a CONFIG of each size. */
 /* clang-format on */
 #ifndef PAWL_CLUSTER_STATE_H
 #define PAWL_CLUSTER_STATE_H
@@ -23,12 +29,30 @@
 
 #define STATE_DESIGN_LEN 32
 
-enum state_record { STATE_CONFIG = 1, STATE_LIVES, STATE_LEASE, STATE_NAME, STATE_RULES, STATE_STATION };
+enum state_record {
+    STATE_CONFIG = 1,
+    STATE_LIVES,
+    STATE_LEASE,
+    STATE_NAME,
+    STATE_RULES,
+    STATE_STATION,
+    STATE_HOSTS,
+    STATE_HOST,
+    STATE_GONE = 16,
+};
 
 struct state_config {
     char design[STATE_DESIGN_LEN];
     struct rack_config config;
 };
+
+/* NAME and GONE. The bytes of the key follow in NAME. */
+struct state_key {
+    uint64_t index;
+    uint32_t generation;
+    uint32_t zero;
+};
+#define STATE_KEY_MAX (sizeof(struct state_key) + DIRECTORY_KEY_MAX)
 
 struct state_station {
     struct net_addr at; /* unknown: no member ever had the place */
@@ -37,14 +61,29 @@ struct state_station {
     uint16_t serves; /* 1 */
 };
 
+#define STATE_HOSTS_MAX 4096u /* numbers of hosts */
+
+struct state_hosts {
+    uint64_t member_ns; /* the longest membership lease that a host may still have */
+    uint32_t settled;   /* hosts of configurations before this version are gone; 0: hosts are not in the log */
+    uint32_t pad;
+};
+
+struct state_host {
+    uint32_t life;
+    uint16_t number;
+    uint16_t pad;
+};
+
 struct rack_state {
     struct state_config config;
     uint32_t lives;    /* that may have been given: up to this one */
-    uint64_t lease_ns; /* the longest that a host may still have */
+    uint64_t lease_ns; /* the longest lock lease that a host may still have */
+    struct state_hosts hosts;
+    uint32_t host[STATE_HOSTS_MAX + 1]; /* lives of hosts, by number; 0: the number is free, and no lock names it */
     struct rules rules;
     struct state_station server[RACK_SERVERS_MAX], switch_[RACKS_MAX];
     struct directory directory; /* if keys are not dense */
-    uint64_t names_written;     /* of its keys; others are not in the log yet */
 };
 
 /* Where the state is. */
@@ -60,6 +99,9 @@ static inline bool state_has_names(const struct rack_config *c)
 {
     return c->keys == PAWL_KEYS_NAMED || c->keys == PAWL_KEYS_SPARSE;
 }
+
+/* The record of a key in `out`, and its length. */
+uint16_t state_name(const struct directory *d, uint64_t cell, bool gone, uint8_t out[STATE_KEY_MAX]);
 
 /* Takes a record of the log: for store_file_open. -EINVAL: it cannot be. */
 int state_take(void *state, const struct store_record *r);

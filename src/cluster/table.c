@@ -375,7 +375,7 @@ static int shut_out(const struct seat *seat, uint64_t meta)
     if (rc)
         return rc;
     bool same = (lease_epoch(lease) & FIELD_MAX(META_EPOCH_BITS)) == field_get(meta, 0, META_EPOCH_BITS);
-    return !same || lease_state(lease) == SLOT_FREE || !seat_fence(seat, slot);
+    return !same || lease_state(lease) == SLOT_FREE || !seat_fence(seat, slot, lease_epoch(lease));
 }
 
 /* A claim, or a dropped one: once its session is certainly gone, the cell can be used again. */

@@ -322,6 +322,13 @@ static uint32_t on_wait(struct memnode *n, struct verbs_wait *w, const struct me
     return answer(&w->head, VERBS_OK);
 }
 
+/* The kernel's node says that it is busy first and looks at the fence second. So if it is not busy now, it executes nothing more of
+ * a life that is fenced. */
+static bool is_busy(const struct verbs_client *c)
+{
+    return __atomic_load_n(&c->busy, __ATOMIC_SEQ_CST);
+}
+
 static uint32_t on_fence(struct memnode *n, struct verbs_fence *f)
 {
     /* A client may shut out a former life of its own number, which it is anyway, but not itself. */
@@ -334,10 +341,7 @@ static uint32_t on_fence(struct memnode *n, struct verbs_fence *f)
         __atomic_store_n(&c->fenced, up_to, __ATOMIC_SEQ_CST);
         n->counts.fences++;
     }
-    /* The kernel's node says that it is busy first and looks at the fence second. So a CPU that is not busy now will see the fence.
-     */
-    bool busy = __atomic_load_n(&c->busy, __ATOMIC_SEQ_CST);
-    return answer(&f->head, busy ? VERBS_AGAIN : VERBS_OK);
+    return answer(&f->head, is_busy(c) ? VERBS_AGAIN : VERBS_OK);
 }
 
 /* ---- connecting ---- */
@@ -350,7 +354,7 @@ static struct verbs_client *number_for(struct memnode *n, uint64_t nonce)
     for (uint32_t i = 0; i < n->p.clients; i++) {
         uint32_t number = (n->next_client + i) % n->p.clients;
         struct verbs_client *c = &n->clients[number];
-        if (verbs_connected(c) || c->life == UINT32_MAX)
+        if (verbs_connected(c) || c->life == UINT32_MAX || is_busy(c))
             continue;
         n->next_client = number + 1;
         return c;
@@ -427,7 +431,7 @@ static uint32_t of_client(struct memnode *n, struct verbs_head *h, const struct 
     case VERBS_FENCE:
         return on_fence(n, (struct verbs_fence *)(void *)h);
     case VERBS_LEAVE:
-        c->fenced = c->life;
+        __atomic_store_n(&c->fenced, c->life, __ATOMIC_SEQ_CST);
         n->counts.leaves++;
         return 0;
     default:
@@ -460,10 +464,13 @@ void memnode_tick(struct memnode *n, uint64_t now_ns)
     n->tick_ns = now_ns;
     for (uint32_t i = 0; i < n->p.clients; i++) {
         struct verbs_client *c = &n->clients[i];
-        if (verbs_connected(c) && stopped)
-            c->heard_ns = now_ns;
-        if (verbs_connected(c) && now_ns - c->heard_ns > SILENT_LEASES * n->p.lease_ns) {
-            c->fenced = c->life;
+        if (!verbs_connected(c))
+            continue;
+        if (stopped)
+            __atomic_store_n(&c->heard_ns, now_ns, __ATOMIC_RELAXED);
+        uint64_t heard_ns = __atomic_load_n(&c->heard_ns, __ATOMIC_RELAXED); /* the kernel's node may have written a later one */
+        if (now_ns > heard_ns && now_ns - heard_ns > SILENT_LEASES * n->p.lease_ns) {
+            __atomic_store_n(&c->fenced, c->life, __ATOMIC_SEQ_CST);
             n->counts.silent++;
         }
     }

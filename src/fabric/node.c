@@ -160,6 +160,7 @@ static uint32_t put_verb(struct node_request *r, const struct fab_op *op, uint32
     struct verbs_op out = {
         .verb = verb, .width = operands ? op->width : 0, .room = (uint16_t)room, .offset = FAB_OFFSET(op->addr) + skip};
     memcpy(r->packet + r->len, &out, sizeof out);
+    r->latest = r->len;
     uint8_t *at = r->packet + r->len + head;
     if (operands)
         put_operands(at, verb, op);
@@ -292,14 +293,38 @@ int node_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count)
 
 /* ---- writes that no task waits for ---- */
 
+/* A store that follows the latest verb of the open request in memory becomes a part of it; one to the same word replaces its value,
+ * which no verb between them could tell from the two. */
+static bool join_latest(struct fab_node *n, const struct fab_op *op)
+{
+    struct node_request *r = n->open;
+    struct verbs_op latest;
+    if (!r || !r->count || op->len != sizeof(uint64_t))
+        return false;
+    memcpy(&latest, r->packet + r->latest, sizeof latest);
+    uint64_t offset = FAB_OFFSET(op->addr), end = latest.offset + latest.room;
+    if (latest.verb != VERBS_WRITE || (offset != end && offset + op->len != end) ||
+        (offset == end && r->len + op->len > VERBS_PACKET_MAX))
+        return false;
+    if (offset == end) {
+        latest.room = (uint16_t)(latest.room + op->len);
+        memcpy(r->packet + r->latest, &latest, sizeof latest);
+        r->len += op->len;
+    }
+    memcpy(r->packet + r->len - op->len, op->buf, op->len);
+    return true;
+}
+
 /* Into the open request. */
 static void put_later(struct fab_node *n, const struct fab_op *op)
 {
-    uint64_t until = add_saturating(world_now(n->fab.world), n->lease_ns);
     struct node_request *r;
     n->fab.counts.writes++;
+    if (join_latest(n, op))
+        return;
     for (uint32_t skip = 0; skip < op->len;) {
-        if (open_request(n, until, &r)) {
+        bool waits = !n->open && n->next - n->base >= VERBS_WINDOW; /* only then it is worth to know the time */
+        if (open_request(n, waits ? add_saturating(world_now(n->fab.world), n->lease_ns) : UINT64_MAX, &r)) {
             /* The node has not answered for a lease, and what comes after must not take effect without this. */
             n->dead = n->dead ? n->dead : -FAB_EFENCED;
             return;

@@ -40,6 +40,7 @@ struct node_request {
     unsigned tries;
     uint64_t due_ns;                  /* when it is retransmitted */
     uint32_t len, count, kept, reads; /* kept: words of the reply cache; reads: words of READs that no change has followed so far */
+    uint32_t latest;                  /* where in the packet its latest verb is */
     /* The caller's verbs in it: the first of them is at `from` in the packet, and for a READ begins at byte `skip`. Null: no task
      * waits. */
     struct node_call *call;
@@ -67,6 +68,7 @@ struct fab_node {
     struct node_request requests[VERBS_WINDOW];
     struct node_ask *asks; /* questions under way */
     uint64_t ask_id;
+    uint64_t fence_after_ns; /* until then no fence is asked for: the last one was not answered */
     /* Copies of own words that were stored (fab_own_*). */
     fab_addr own_base;
     uint64_t own_count, *own;
@@ -90,6 +92,12 @@ static inline uint64_t fab_node_proof(const struct fab_node *n)
 
 /* From now on stores to these words of the session's own are kept here, too, and loads cost nothing. -ENOMEM. */
 int fab_node_set_own(struct fab_node *n, fab_addr base, uint64_t bytes);
+
+/* Whether an answer is yet to come. With the lock. */
+static inline bool fab_node_expects(const struct fab_node *n)
+{
+    return n->next - n->base > (n->open != NULL) || n->asks;
+}
 
 /* A packet has come. With the lock. */
 void fab_node_packet(struct fab_node *n, const void *packet, uint32_t len);

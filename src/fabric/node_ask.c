@@ -8,6 +8,7 @@
 #define PARK_NS (100 * NS_PER_MS) /* how long the node keeps a WAIT */
 #define WAIT_AGAIN_SHARE 4 /* a WAIT that is not answered is repeated after so many retransmission times, then twice as many, … */
 #define WAIT_AGAIN_MAX_NS (PARK_NS / 2)
+#define FENCE_SHARE 8 /* of a lease: how long a fence is waited for; a session is renewed three times per lease */
 
 /* ---- asking ---- */
 
@@ -196,6 +197,8 @@ int node_poll(struct fab_ep *ep, const struct fab_pair *pair, uint64_t deadline,
 
 /* ---- fencing ---- */
 
+/* Where the kernel executes the verbs, the process that fences may be away for long, and the thread that asks has a session to
+ * renew: it waits for a part of a lease, and then lets the same time pass before it waits again. */
 int node_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)
 {
     struct fab_node *n = fab_node_of(ep);
@@ -204,7 +207,8 @@ int node_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)
     node_flush(n);
     f.head = node_head(n, VERBS_FENCE, sizeof f, ++n->ask_id);
     struct node_ask a = {.type = VERBS_FENCE, .id = f.head.sequence, .answer = &answer, .len = sizeof answer};
-    uint64_t until = world_now(n->fab.world) + n->patience_ns;
+    uint64_t now = world_now(n->fab.world), patience_ns = min_u64(n->patience_ns, n->lease_ns / FENCE_SHARE);
+    uint64_t until = now < n->fence_after_ns ? now : now + patience_ns;
     int rc = n->dead ? n->dead : -ETIMEDOUT;
     ask_begin(n, &a);
     while (rc == -ETIMEDOUT && world_now(n->fab.world) < until) {
@@ -213,6 +217,8 @@ int node_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)
     }
     ask_end(n, &a);
     ep->counts.sends++;
+    if (rc == -ETIMEDOUT && now >= n->fence_after_ns)
+        n->fence_after_ns = until + patience_ns;
     n->io->unlock(n);
     if (rc == -ETIMEDOUT || (!rc && answer.head.status == VERBS_AGAIN))
         return -EAGAIN;

@@ -87,6 +87,8 @@ static int wait_until(struct fab_node *n, uint64_t until, bool cancellable)
     lock(n);
     for (unsigned i = 0; len && i < DRAIN_MAX; i++) {
         fab_node_packet(n, packet.bytes, len);
+        if (!fab_node_expects(n))
+            break; /* a look for nothing would cost as much as a part of a round trip */
         ssize_t more = recv(u->fd, packet.bytes, sizeof packet.bytes, MSG_DONTWAIT);
         len = more > 0 ? (uint32_t)more : 0;
     }

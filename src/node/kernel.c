@@ -61,11 +61,11 @@ int kernel_attach(const struct kernel_params *p, struct plane *plane)
 
 /* ---- loading ---- */
 
-int kernel_check_memory(const struct kernel_params *p, const char *what, uint64_t bytes)
+int kernel_check_memory(kernel_report report, const char *what, uint64_t bytes)
 {
     struct sysinfo s;
     uint64_t left = sysinfo(&s) ? UINT64_MAX : ((uint64_t)s.freeram + s.bufferram) * s.mem_unit;
-    p->report("%s take %" PRIu64 " MiB of kernel memory, of which %" PRIu64 " MiB are free", what, bytes >> 20, left >> 20);
+    report("%s take %" PRIu64 " MiB of kernel memory, of which %" PRIu64 " MiB are free", what, bytes >> 20, left >> 20);
     return bytes > left ? explain(-ENOMEM, "%s take more kernel memory than is free", what) : 0;
 }
 
@@ -89,7 +89,8 @@ int kernel_open_plane(const struct kernel_params *p, const struct member *m, con
                      .lease_ns = c->lease_ns,
                      .racks = c->racks,
                      .rack = rack,
-                     .ip = c->racks ? net_addr_v4(&at) : 0},
+                     .ip = c->racks ? net_addr_v4(&at) : 0,
+                     .names = c->keys == PAWL_KEYS_NAMED || c->keys == PAWL_KEYS_SPARSE},
         .pins = p->pins,
         .fresh = fresh,
         .life = w->packet.head.generation,

@@ -7,6 +7,9 @@
 #include "dataplane/xdp/loader.h"
 #include "node/node.h"
 
+/* Prints a line about what was done. */
+typedef void (*kernel_report)(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 struct kernel_params {
     struct station_params station;
     const char *devices;            /* IF[,IF...] */
@@ -16,8 +19,7 @@ struct kernel_params {
     const char *design; /* demands; null and 0: none */
     uint64_t locks;
     bool remove; /* at the end the pinned locks go, too */
-    /* Prints a line about what was done. */
-    void (*report)(const char *format, ...) __attribute__((format(printf, 1, 2)));
+    kernel_report report;
 };
 
 /* Runs until *stop. 0, or a negative code, explained. */

@@ -12,7 +12,7 @@ int kernel_netlock_run(const struct kernel_params *p, const struct member *m);
 int kernel_fission_run(const struct kernel_params *p, struct member *m, const char *program);
 
 /* Reports how much kernel memory is needed; -ENOMEM if that is more than is free. */
-int kernel_check_memory(const struct kernel_params *p, const char *what, uint64_t bytes);
+int kernel_check_memory(kernel_report report, const char *what, uint64_t bytes);
 int kernel_open_plane(const struct kernel_params *p, const struct member *m, const char *program, bool fresh,
                       const struct netlock_memory *memory, struct plane **out);
 int kernel_attach(const struct kernel_params *p, struct plane *plane);

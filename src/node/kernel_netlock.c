@@ -112,7 +112,7 @@ static int open_memory(struct keeper *k)
     struct netlock_memory m;
     uint64_t bytes;
     netlock_switch_describe(&s->config, &m);
-    int rc = kernel_check_memory(k->params, "the queues", m.bytes);
+    int rc = kernel_check_memory(k->params->report, "the queues", m.bytes);
     for (bool fresh = k->params->station.fresh; !rc; fresh = true) {
         rc = kernel_open_plane(k->params, &s->member, "netlock", fresh, &m, &k->plane);
         if (!rc)

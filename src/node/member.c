@@ -64,6 +64,7 @@ int member_open(struct member *m, const struct member_params *p)
                                    .space = p->space,
                                    .at = net_addr_known(p->known_as) ? p->known_as : m->udp.at,
                                    .rack = p->rack,
+                                   .force = p->force,
                                    .nonce = world_random(&world_real) | 1};
     do {
         m->join.deadline = world_now(&world_real) + TRY_NS;
@@ -115,6 +116,16 @@ void member_beat(struct member *m, uint16_t machine, uint64_t found)
     p->code = coord_config_sum(&m->welcome.said.config);
     b.rules = m->rules;
     tell(m, &b, sizeof b);
+}
+
+void member_leave(struct member *m)
+{
+    struct coord_packet p;
+    coord_make(&p, COORD_LEAVE, m->welcome.said.packet.space, &m->welcome.said.config.identity, m->join.nonce);
+    p.head.from = m->welcome.said.packet.head.to;
+    p.head.epoch = m->welcome.said.packet.head.generation;
+    p.role = m->join.role;
+    tell(m, &p, sizeof p);
 }
 
 void member_beat_if_due(struct member *m, uint64_t now)

@@ -16,6 +16,7 @@ struct member_params {
     bool is_switch;
     unsigned rack;     /* of a switch, from 1 on; 0: whichever is free */
     uint64_t deadline; /* until then a coordinator must have answered, CLOCK_MONOTONIC */
+    bool force;        /* of a lock server: take the place of one that is silent, whether or not hosts may use it still */
     bool patient;      /* wait beyond it for as long as the coordinator answers that it is not time yet */
     const volatile sig_atomic_t *stop;
 };
@@ -37,6 +38,9 @@ struct member {
 /* Opens the socket and joins. 0, or a negative code, explained. */
 int member_open(struct member *m, const struct member_params *p);
 void member_close(struct member *m);
+
+/* Tells the coordinator that this member decides nothing any more: another may have its place at once. */
+void member_leave(struct member *m);
 
 /* Asks for the welcome again, which names those that have joined since. */
 void member_ask_again(struct member *m);

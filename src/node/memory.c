@@ -13,6 +13,81 @@
 #define CLIENTS_SPARE 16         /* beside twice the sessions: numbers of lost clients are given again when they are fenced */
 #define LIFE_SHIFT 30            /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
 
+/* Taken from the machine where it is first touched. */
+static int make_memory(uint64_t bytes, struct memory_place *out)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return explain(-errno, "cannot map %llu bytes of lock memory: %s", (unsigned long long)bytes, strerror(errno));
+    out->memory = memory;
+    return 0;
+}
+
+/* Memory that an earlier process left is taken as it is, if it is what was asked for. */
+static int adopt(struct memory_node *m)
+{
+    const struct layout_header *there = m->place.memory;
+    const char *fault = layout_fault(there, m->care.header.total_bytes);
+    m->p.layout.birth = there->token_base;
+    int rc = fault ? 0 : care_format(&m->care, &m->p.layout);
+    if (rc)
+        return rc;
+    if (fault || m->care.header.checksum != there->checksum)
+        return explain(-EEXIST, "the memory that an earlier process left has another shape (%s); --fresh begins anew",
+                       fault ? fault : "its design, --keys, --locks, --sessions, --holds, --lease or --tune");
+    return 0;
+}
+
+/* The mark that says what this is comes last: a process that dies before leaves memory that is no space yet. */
+static void format(struct memory_node *m)
+{
+    struct layout_header *there = m->place.memory;
+    struct layout_header header = m->care.header;
+    uint64_t magic = header.magic;
+    header.magic = 0;
+    memcpy(there, &header, sizeof header);
+    __atomic_store_n(&there->magic, magic, __ATOMIC_RELEASE);
+}
+
+static int place_memory(struct memory_node *m, uint32_t clients)
+{
+    const struct memory_home *home = m->p.home;
+    const struct memory_need need = {.bytes = m->care.header.total_bytes,
+                                     .clients = clients,
+                                     .space = rack_short_id(&m->identity),
+                                     .life = (uint32_t)(m->p.layout.birth >> LIFE_SHIFT),
+                                     .at = m->udp.at,
+                                     .lease_ns = m->p.layout.lease_ns,
+                                     .fresh = m->p.fresh};
+    m->place.life = need.life;
+    int rc = home ? home->open(home->ctx, &need, &m->place) : make_memory(need.bytes, &m->place);
+    if (rc)
+        return rc;
+    m->place.found = m->place.found && ((const struct layout_header *)m->place.memory)->magic;
+    if (m->place.found)
+        return adopt(m);
+    format(m);
+    return 0;
+}
+
+static int make_node(struct memory_node *m, uint32_t clients)
+{
+    uint32_t caps = m->p.layout.caps;
+    const struct memnode_params node = {.space = m->p.space,
+                                        .id = rack_short_id(&m->identity),
+                                        .life = m->place.life,
+                                        .lease_ns = m->p.layout.lease_ns,
+                                        .clients = clients,
+                                        .can = (fab_has(caps, FAB_ATOMIC128) ? VERBS_CAN_ATOMIC128 : 0u) |
+                                               (fab_has(caps, FAB_MASKED) ? VERBS_CAN_MASKED : 0u) |
+                                               (fab_has(caps, FAB_WAIT) ? VERBS_CAN_WAIT : 0u),
+                                        .memory = m->place.memory,
+                                        .bytes = m->care.header.total_bytes,
+                                        .table = m->place.table};
+    m->node = memnode_new(&node);
+    return m->node ? 0 : explain(-ENOMEM, "out of memory for %u clients", clients);
+}
+
 int memory_node_open(struct memory_node *m, const struct memory_node_params *p)
 {
     char at[NET_ADDR_TEXT];
@@ -20,38 +95,29 @@ int memory_node_open(struct memory_node *m, const struct memory_node_params *p)
     m->p = *p;
     m->udp.fd = -1;
     m->identity = coord_identity_of_name(p->space);
-    m->p.layout.caps = MEMORY_NODE_CAPS;
+    m->p.layout.caps = p->home ? p->home->caps : MEMORY_NODE_CAPS;
     m->p.layout.birth = world_birth(&world_real);
     int rc = care_format(&m->care, &m->p.layout);
     if (rc == -EINVAL || rc == -EFBIG)
         return explain(rc, "the space would be too large, or a size is out of bounds: see --locks, --sessions and --holds");
     if (rc)
         return rc;
-    /* Taken from the machine where it is first touched. */
-    uint64_t bytes = m->care.header.total_bytes;
-    m->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (m->memory == MAP_FAILED) {
-        m->memory = NULL;
-        return explain(-errno, "cannot map %llu bytes of lock memory: %s", (unsigned long long)bytes, strerror(errno));
-    }
-    memcpy(m->memory, &m->care.header, sizeof m->care.header);
-    uint32_t clients = 2 * m->p.layout.sessions + CLIENTS_SPARE;
-    const struct memnode_params node = {.space = p->space,
-                                        .id = rack_short_id(&m->identity),
-                                        .life = (uint32_t)(m->p.layout.birth >> LIFE_SHIFT),
-                                        .lease_ns = p->layout.lease_ns,
-                                        .clients = clients < MEMNODE_CLIENTS_MAX ? clients : MEMNODE_CLIENTS_MAX,
-                                        .can = VERBS_CAN_ATOMIC128 | VERBS_CAN_MASKED | VERBS_CAN_WAIT,
-                                        .memory = m->memory,
-                                        .bytes = bytes};
-    m->node = memnode_new(&node);
-    rc = m->node ? udp_open(&m->udp, p->at) : -ENOMEM;
+    uint32_t clients = (uint32_t)min_u64(2 * m->p.layout.sessions + CLIENTS_SPARE, MEMNODE_CLIENTS_MAX);
     net_addr_print(p->at, at);
+    rc = udp_open(&m->udp, p->at); /* first: of two processes one has the memory */
+    if (rc)
+        return explain(rc, "cannot listen at %s: %s", at, strerror(-rc));
+    rc = place_memory(m, clients);
+    if (!rc)
+        rc = make_node(m, clients);
+    if (!rc && p->home)
+        rc = p->home->begin(p->home->ctx);
     if (rc) {
         memory_node_close(m);
-        return explain(rc, "cannot listen at %s: %s", at, strerror(-rc));
+        return rc;
     }
-    m->silent_until_ns = p->fresh ? 0 : care_silent_until(world_now(&world_real), p->layout.lease_ns);
+    bool known = p->fresh || m->place.found; /* no client holds what is not in memory */
+    m->silent_until_ns = known ? 0 : care_silent_until(world_now(&world_real), p->layout.lease_ns);
     return 0;
 }
 
@@ -59,10 +125,12 @@ void memory_node_close(struct memory_node *m)
 {
     udp_close(&m->udp);
     memnode_free(m->node);
-    if (m->memory)
-        munmap(m->memory, m->care.header.total_bytes);
+    if (m->p.home)
+        m->p.home->close(m->p.home->ctx);
+    else if (m->place.memory)
+        munmap(m->place.memory, m->care.header.total_bytes);
     m->node = NULL;
-    m->memory = NULL;
+    m->place.memory = NULL;
 }
 
 /* A client that opens pawl:// asks for a coordinator first. It is told that here is a memory node. Echoes come back. */
@@ -72,7 +140,7 @@ static uint32_t answer_other(const struct memory_node *m, void *packet, uint32_t
     if (len >= sizeof *h && len <= PACKET_MAX && packet_readable(h) && h->family == PACKET_ECHO)
         return h->type ? len : 0;
     const struct coord_packet *ask = coord_check(packet, len, 0);
-    if (!ask || ask->head.type != COORD_JOIN)
+    if (!ask || (ask->head.type != COORD_JOIN && ask->head.type != COORD_WHO && ask->head.type != COORD_RULES))
         return 0;
     struct coord_packet answer;
     coord_make(&answer, COORD_REFUSED, m->p.space, &m->identity, ask->head.nonce);
@@ -107,6 +175,17 @@ static void look_around(struct memory_node *m, uint64_t now)
     }
 }
 
+/* The length of its answer, in its place; 0: none. */
+static uint32_t one_packet(struct memory_node *m, uint8_t *data, uint32_t len, const struct memnode_from *from, uint64_t now)
+{
+    const struct verbs_head *h = (const struct verbs_head *)(const void *)data;
+    if (len < sizeof *h || h->magic != VERBS_MAGIC)
+        return answer_other(m, data, len);
+    if (m->p.home && (h->type == VERBS_BATCH || h->type == VERBS_WAIT))
+        return m->p.home->execute(m->p.home->ctx, data, len);
+    return memnode_packet(m->node, data, len, from, now, h->type == VERBS_CONNECT ? world_random(&world_real) : 0);
+}
+
 void memory_node_run(struct memory_node *m, const volatile sig_atomic_t *stop)
 {
     static _Thread_local struct udp_batch batch;
@@ -120,9 +199,7 @@ void memory_node_run(struct memory_node *m, const volatile sig_atomic_t *stop)
             struct memnode_from from;
             memcpy(&from, &batch.packet[i].from, sizeof from);
             uint32_t len = batch.packet[i].len;
-            bool verbs = len >= sizeof(struct verbs_head) && data[0] == VERBS_MAGIC;
-            uint64_t random = verbs && data[2] == VERBS_CONNECT ? world_random(&world_real) : 0;
-            len = verbs ? memnode_packet(m->node, data, len, &from, now, random) : answer_other(m, data, len);
+            len = one_packet(m, data, len, &from, now);
             if (len)
                 out[count++] = (struct udp_out){.to = batch.packet[i].from, .len = len, .data = data};
         }

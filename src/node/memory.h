@@ -10,8 +10,34 @@
 
 #include <signal.h>
 
+/* Lock memory that is not this process's own, since a program in the kernel executes the verbs (node/memory_kernel.h). */
+struct memory_need {
+    uint64_t bytes;
+    uint32_t clients;
+    uint32_t space; /* its short id */
+    uint32_t life;  /* of new memory */
+    struct net_addr at;
+    uint64_t lease_ns;
+    bool fresh;
+};
+struct memory_place {
+    void *memory;               /* zero, */
+    struct verbs_client *table; /* and so is this, */
+    bool found;                 /* unless an earlier process left them: */
+    uint32_t life;              /* then in that life */
+};
+struct memory_home {
+    void *ctx;
+    uint32_t caps; /* FAB_* */
+    int (*open)(void *ctx, const struct memory_need *need, struct memory_place *out);
+    int (*begin)(void *ctx);                                    /* the memory is formatted: execute */
+    uint32_t (*execute)(void *ctx, void *packet, uint32_t len); /* a BATCH or WAIT that came to this process; its answer */
+    void (*close)(void *ctx);
+};
+
 struct memory_node_params {
-    struct layout_params layout; /* caps and birth are filled in */
+    struct layout_params layout;    /* caps and birth are filled in */
+    const struct memory_home *home; /* null: the memory is this process's, and ends with it */
     const char *space;
     struct net_addr at;
     bool fresh; /* no client holds anything from before: serve at once, without waiting for a lease */
@@ -23,7 +49,7 @@ struct memory_node {
     struct rack_identity identity; /* of the space, by its name */
     struct udp udp;
     struct care care;
-    void *memory;
+    struct memory_place place;
     struct memnode *node;
     uint64_t silent_until_ns;
     bool ready;

@@ -30,5 +30,6 @@ int main(void)
     apart();
     campaigns("srvlock");
     campaigns("fisslock");
+    campaigns("fisslock-stay");
     return 0;
 }

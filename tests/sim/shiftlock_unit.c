@@ -291,14 +291,14 @@ static void test_notes(void)
     fab_addr at = seat_desc_addr(&site.seats[0], h.record) + offsetof(struct shift_desc, grant);
     struct shift_note out, note = {.nonce = 17, .value = 4, .extra = 2};
     CHECK_EQ(shift_leave_note(&site.seats[1], at, 2, 6, SHIFT_HANDOVER, note), 0);
-    CHECK(shift_read_note(&site.seats[0], at, 2, 6, &out) && out.value == 4 && shift_note_kind(&out) == SHIFT_HANDOVER);
-    CHECK(!shift_read_note(&site.seats[0], at, 1, 6, &out));
-    CHECK(!shift_read_note(&site.seats[0], at, 2, 8, &out));
+    CHECK(shift_read_note(&site.seats[0], at, 2, 6, NULL, &out) && out.value == 4 && shift_note_kind(&out) == SHIFT_HANDOVER);
+    CHECK(!shift_read_note(&site.seats[0], at, 1, 6, NULL, &out));
+    CHECK(!shift_read_note(&site.seats[0], at, 2, 8, NULL, &out));
     site.space.token_base++;
-    CHECK(!shift_read_note(&site.seats[0], at, 2, 6, &out));
+    CHECK(!shift_read_note(&site.seats[0], at, 2, 6, NULL, &out));
     site.space.token_base--;
     ++*(uint64_t *)fab_shm_ptr(&site.ep, at + offsetof(struct shift_note, value));
-    CHECK(!shift_read_note(&site.seats[0], at, 2, 6, &out));
+    CHECK(!shift_read_note(&site.seats[0], at, 2, 6, NULL, &out));
     hold_close(&site.seats[0], &h);
     site_close();
 }

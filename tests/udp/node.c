@@ -3,14 +3,13 @@
  * handle, processes over a network that loses, doubles and delays packets, one that is killed, one that is stopped, and a node that
  * loses its memory. PAWL_TEST_DESIGN: word (the default), shiftlock, shiftlock64, alock or citron. */
 #include "node/memory.h"
+#include "tests/udp/node_calls.h"
 #include "tests/udp/team.h"
 
-#define LOCKS 64
 #define LEASE_NS (6 * NS_PER_S) /* a busy machine may stop any process for seconds, and none shall be lost by that */
 #define CHILDREN 4
 #define TURNS 60
 
-static const struct design *design;
 static struct {
     uint32_t port, ready, relay_ready, life;
     uint64_t inside, sum;
@@ -69,70 +68,6 @@ static pawl *open_node(const pawl_options *o)
 }
 
 /* ---- one process ---- */
-
-static bool has(enum design_features f)
-{
-    return design->features & f;
-}
-
-static void basics(pawl *p, pawl *q)
-{
-    pawl_grant g, h;
-    CHECK_OK(pawl_lock(p, pawl_id(1), PAWL_EXCLUSIVE, &g));
-    CHECK(g.token && g.mode == PAWL_EXCLUSIVE && g.expiry_ns > pawl_now());
-    CHECK_OK(pawl_check(p, &g));
-    CHECK_RC(pawl_trylock(q, pawl_id(1), PAWL_EXCLUSIVE, &h), -PAWL_EHELD);
-    CHECK_RC(pawl_timedlock(q, pawl_id(1), PAWL_EXCLUSIVE, pawl_in(20 * NS_PER_MS), &h), -ETIMEDOUT);
-    CHECK_OK(pawl_extend(p, &g));
-    CHECK_RC(pawl_unlock(q, &g), -PAWL_ENOTOWNER);
-    CHECK_OK(pawl_unlock(p, &g));
-    CHECK_RC(pawl_unlock(p, &g), -PAWL_ENOTOWNER);
-    CHECK_RC(pawl_check(p, &g), -PAWL_ENOTOWNER);
-    CHECK_OK(pawl_timedlock(q, pawl_id(1), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &h));
-    CHECK(h.token > g.token);
-    CHECK_OK(pawl_unlock(q, &h));
-    CHECK_RC(pawl_lock(p, pawl_id(LOCKS), PAWL_EXCLUSIVE, &g), -ERANGE);
-    CHECK_RC(pawl_lock(p, pawl_name("name"), PAWL_EXCLUSIVE, &g), -EINVAL);
-    uint64_t id;
-    const pawl_request r = {.op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .key = pawl_id(1), .deadline_ns = UINT64_MAX};
-    CHECK_RC(pawl_submit(p, &r, &id), -PAWL_ENOTSUP);
-}
-
-static void sharing(pawl *p, pawl *q)
-{
-    pawl_grant g, h;
-    CHECK_OK(pawl_lock(p, pawl_id(2), PAWL_SHARED, &g));
-    CHECK_OK(pawl_timedlock(q, pawl_id(2), PAWL_SHARED, pawl_in(LIMIT_NS), &h));
-    CHECK_OK(pawl_unlock(q, &h));
-    uint64_t before = g.token;
-    CHECK_OK(pawl_convert(p, &g, PAWL_EXCLUSIVE, pawl_in(LIMIT_NS)));
-    CHECK(g.token > before && g.mode == PAWL_EXCLUSIVE);
-    CHECK_RC(pawl_trylock(q, pawl_id(2), PAWL_SHARED, &h), -PAWL_EHELD);
-    CHECK_OK(pawl_convert(p, &g, PAWL_SHARED, pawl_in(LIMIT_NS)));
-    CHECK_OK(pawl_timedlock(q, pawl_id(2), PAWL_SHARED, pawl_in(LIMIT_NS), &h));
-    CHECK_OK(pawl_unlock(p, &g));
-    CHECK_OK(pawl_unlock(q, &h));
-}
-
-static void several(pawl *p, pawl *q)
-{
-    const pawl_want wants[] = {{.key = pawl_id(9), .mode = PAWL_EXCLUSIVE}, {.key = pawl_id(7), .mode = PAWL_EXCLUSIVE}};
-    pawl_grant g[2], h;
-    CHECK_OK(pawl_lock_all(p, wants, 2, UINT64_MAX, g));
-    CHECK_RC(pawl_trylock(q, pawl_id(7), PAWL_EXCLUSIVE, &h), -PAWL_EHELD);
-    for (int i = 0; i < 2; i++)
-        CHECK_OK(pawl_unlock(p, &g[i]));
-}
-
-static void ranges(pawl *p, pawl *q)
-{
-    pawl_grant g, h;
-    CHECK_OK(pawl_lock_range(p, pawl_id(3), 0, 64 * 4096, PAWL_EXCLUSIVE, UINT64_MAX, &g));
-    CHECK_OK(pawl_lock_range(q, pawl_id(3), 512 * 4096, 520 * 4096, PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &h));
-    CHECK_OK(pawl_unlock(q, &h));
-    CHECK_RC(pawl_lock_range(q, pawl_id(3), 4096, 8192, PAWL_EXCLUSIVE, PAWL_TRY, &h), -PAWL_EHELD);
-    CHECK_OK(pawl_unlock(p, &g));
-}
 
 static void forked(pawl *p)
 {
@@ -303,12 +238,7 @@ int main(void)
     const struct node_test t = {.port = rack_port_pair(), .keys = PAWL_KEYS_DENSE, .fresh = true, .lease_ns = LEASE_NS};
     pid_t node = start_node(&t);
     pawl *p = open_node(NULL), *q = open_node(NULL);
-    basics(p, q);
-    if (has(DESIGN_SHARED) && has(DESIGN_CONVERT))
-        sharing(p, q);
-    several(p, q);
-    if (has(DESIGN_RANGES))
-        ranges(p, q);
+    node_calls(p, q);
     team_takes_turns(p, CHILDREN, TURNS);
     forked(p);
     crowd();

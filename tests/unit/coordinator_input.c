@@ -62,7 +62,10 @@ static void racks(void)
     REFUSED("srvlock", "must not be 0", p.sessions = 0);
     REFUSED("srvlock", "must not be 0", p.requests = 0);
     REFUSED("srvlock", "must not be 0", p.locks = 0);
-    TAKEN("srvlock", p.machines = MACHINE_MAX - RACK_SERVERS_MAX);
+    TAKEN("srvlock", p.machines = STATE_HOSTS_MAX);
+    REFUSED("srvlock", "4096 hosts", p.machines = STATE_HOSTS_MAX + 1);
+    TAKEN("srvlock", p.member_ns = p.lease_ns);
+    REFUSED("srvlock", "membership", p.member_ns = p.lease_ns - 1);
     REFUSED("srvlock", "must not be 0", p.machines = MACHINE_MAX - RACK_SERVERS_MAX + 1);
     TAKEN("srvlock", p.sessions = 1024, p.requests = 1024);
     REFUSED("srvlock", "million", p.sessions = 1024, p.requests = 1025);
@@ -108,7 +111,7 @@ static void configs(void)
     CHECK_EQ(c.open_ns, now);
     p.fresh = false;
     CHECK_EQ(coordinator_init(&c, &p, members, now, &why), 0);
-    CHECK_EQ(c.open_ns, now + NS_PER_S + 2 * (NS_PER_S / COORD_DRIFT_DIVISOR) + 1);
+    CHECK_EQ(c.open_ns, now + NS_PER_S + 2 * (NS_PER_S / RACK_DRIFT_DIVISOR) + 1);
 }
 
 /* ---- packets ---- */

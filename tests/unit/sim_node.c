@@ -324,6 +324,31 @@ static void test_fence(void)
     CHECK(run_fence(1, VERBS_MISTAKE_FENCE));
 }
 
+/* The node does not answer, and several sessions are to be fenced: the thread that asks has a lease to renew. */
+static void deaf_task(void *arg)
+{
+    struct client *c = arg;
+    struct fab_ep *ep = &c->ep->node.fab;
+    CHECK_EQ(connect_client(c), 0);
+    fab_wait_any(ep, NULL, 0, world_now(ep->world) + 30 * NS_PER_MS);
+    uint64_t begin = world_now(ep->world);
+    for (uint32_t peer = 1; peer < CLIENTS; peer++)
+        CHECK_EQ(fab_fence(ep, peer, 1), -EAGAIN);
+    c->done = world_now(ep->world) - begin;
+}
+
+static void test_deaf_node(void)
+{
+    struct field f;
+    field_open(&f, 3, 0, ALL_CAN, 0);
+    CHECK(sim_spawn(f.clients[0].process, "deaf", deaf_task, &f.clients[0]));
+    sim_run(&f.sim, 20 * NS_PER_MS);
+    sim_host_crash(f.server->host);
+    sim_run(&f.sim, 8 * NS_PER_S);
+    CHECK_BETWEEN(f.clients[0].done, 1, LEASE_NS / 8 + NS_PER_MS);
+    field_close(&f);
+}
+
 /* ---- a new life of the node ---- */
 
 static void life_task(void *arg)
@@ -361,6 +386,7 @@ int main(void)
     test_long();
     test_waits();
     test_fence();
+    test_deaf_node();
     test_new_life();
     return 0;
 }

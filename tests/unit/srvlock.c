@@ -521,7 +521,19 @@ static void stays(bool overtakes)
 
 /* ---- lives and deaths ---- */
 
-/* A server that lost its memory waits until all leases have ended; a host that hears of it asks anew. */
+static void restart_server(uint32_t life)
+{
+    memset(server, 0, srv_server_bytes(&config));
+    srv_server_init(server, &config, SERVER, life, false, now);
+}
+
+static uint64_t open_ns(void)
+{
+    return now + LEASE_NS + 2 * (LEASE_NS / LEASE_DRIFT_DIVISOR) + 1;
+}
+
+/* A server that lost its memory waits until all leases have ended. A host whose lease runs reports its holds, and goes on; what it
+ * waits for it asks anew. */
 static void server_again(void)
 {
     begin();
@@ -529,32 +541,127 @@ static void server_again(void)
     settle();
     ask(1, 1, PAWL_EXCLUSIVE);
     settle();
-    uint64_t nonce = request_at(host[1], 1)->nonce, token = token_of(1, 0);
-    memset(server, 0, srv_server_bytes(&config));
-    srv_server_init(server, &config, SERVER, 4, false, now);
-    uint64_t open = now + LEASE_NS + 2 * (LEASE_NS / LEASE_DRIFT_DIVISOR) + 1;
+    uint64_t nonce = request_at(host[1], 1)->nonce, token = token_of(1, 0), open = open_ns();
+    restart_server(4);
     now += LEASE_NS / LEASE_SHARE;
     srv_tick(host[1], now, &out);
     settle();
-    check_outcome(1, 0, -PAWL_ELOST);
     CHECK(request_at(host[1], 1)->nonce > nonce);
-    while (now < open) {
-        CHECK(!requests_hold(host[1], 1));
-        now = min_u64(srv_tick(host[1], now, &out), open - (now < open - 1));
-        settle();
-    }
-    while (!requests_hold(host[1], 1)) {
-        CHECK(now < open + LEASE_NS);
+    while (now < open + LEASE_NS) { /* longer than a lease of the server's former life */
+        CHECK(requests_hold(host[1], 0) && !requests_hold(host[1], 1) && srv_expiry(host[1], 0) > now);
         now = srv_tick(host[1], now, &out);
         settle();
     }
-    CHECK(token_of(1, 1) > token);
+    check_outcome(1, 0, 0);
+    CHECK_EQ(srv_release(host[1], 0, now, &out), 0);
+    settle();
+    CHECK(requests_hold(host[1], 1) && token_of(1, 1) > token);
     struct srv_packet old = {0};
     srv_head(&old, &config, SRV_RELEASED, 3, (struct place){SERVER, PORT_SERVER}, (struct place){1, 0});
     old.head.index = 2;
     old.head.nonce = request_at(host[1], 1)->nonce;
     give(&old); /* from the former life */
     CHECK(requests_hold(host[1], 1));
+}
+
+/* The host hears of the server's next life: the REPORT that it sends. */
+static struct srv_packet hears_of(uint32_t life)
+{
+    struct srv_packet leased = {.stamp = now}, p;
+    restart_server(life);
+    srv_head(&leased, &config, SRV_LEASED, life, (struct place){SERVER, PORT_SERVER}, (struct place){1, 0});
+    outbox_clear(&out);
+    give(&leased);
+    p = sent(SRV_REPORT);
+    CHECK(p.stamp == life && p.head.nonce == request_at(host[1], 0)->nonce && p.token == token_of(1, 0));
+    return p;
+}
+
+/* A lease is not renewed before the server knows all holds. Reports to a former life, of what was released, or after the server has
+ * begun to grant, change nothing. */
+static void reports(void)
+{
+    begin();
+    ask(1, 0, PAWL_SHARED);
+    settle();
+    uint64_t until = srv_expiry(host[1], 0), open = open_ns();
+    struct srv_packet late = hears_of(4), other;
+    CHECK(srv_expiry(host[1], 0) == until && requests_hold(host[1], 0)); /* LEASED has renewed nothing */
+    struct srv_packet report = hears_of(5);
+    give(&late); /* to life 4 */
+    nothing();
+    other = report;
+    other.head.from.machine = 2;
+    other.head.epoch = 1;
+    other.mode = PAWL_EXCLUSIVE;
+    give(&report);
+    struct srv_packet reported = sent(SRV_REPORTED);
+    CHECK(!reported.code);
+    give(&other); /* contradicts the other one */
+    CHECK_EQ(sent(SRV_REPORTED).code, ESTALE);
+    other.mode = PAWL_SHARED;
+    other.head.nonce += UINT64_C(1) << SRV_SLOT_BITS;
+    give(&other); /* beside it */
+    CHECK_EQ(sent(SRV_REPORTED).code, 0);
+    CHECK_EQ(srv_expiry(host[1], 0), until);
+    give(&reported);
+    CHECK_EQ(packet(0).head.type, SRV_LEASE);
+    settle();
+    CHECK(srv_expiry(host[1], 0) > until && requests_hold(host[1], 0));
+    CHECK_EQ(srv_release(host[1], 0, now, &out), 0);
+    settle();
+    give(&report); /* released meanwhile */
+    CHECK_EQ(sent(SRV_REPORTED).code, ESTALE);
+    now = open;
+    report.head.nonce += UINT64_C(1) << SRV_SLOT_BITS;
+    give(&report); /* it grants already */
+    CHECK_EQ(sent(SRV_REPORTED).code, ESTALE);
+}
+
+/* The server does not take a report: the hold is lost. */
+static void report_refused(void)
+{
+    begin();
+    ask(1, 0, PAWL_EXCLUSIVE);
+    settle();
+    struct srv_packet report = hears_of(4);
+    now += LEASE_NS / 2;
+    uint64_t then = now;
+    now = open_ns();
+    give(&report);
+    struct srv_packet reported = sent(SRV_REPORTED);
+    CHECK_EQ(reported.code, ESTALE);
+    now = then;
+    give(&reported);
+    check_outcome(1, 0, -PAWL_ELOST);
+    CHECK_EQ(srv_expiry(host[1], 0), 0);
+}
+
+/* The server is replaced: the host takes no grant of the old one any more, which may live. It keeps what it holds, and reports it
+ * to the successor. A host that believes the old server is the mistake. */
+static void replaced(bool credulous)
+{
+    begin();
+    ((struct requests *)host[1])->config.mistakes = credulous ? SRV_MISTAKE_CREDULOUS : 0;
+    ask(1, 0, PAWL_SHARED);
+    settle();
+    ask(1, 1, PAWL_SHARED);
+    struct srv_packet a = packet(0);
+    outbox_clear(&out);
+    give(&a);
+    struct srv_packet grant = sent(SRV_GRANT);
+    srv_server_since(host[1], SERVER, 5, &out);
+    srv_server_since(host[1], SERVER + 1, 9, &out); /* no server's */
+    give(&grant);
+    CHECK_EQ(requests_hold(host[1], 1), credulous);
+    CHECK(requests_hold(host[1], 0) && srv_expiry(host[1], 0) > now);
+    if (credulous)
+        return;
+    srv_server_since(host[1], SERVER, 4, &out); /* a late one */
+    struct srv_packet report = hears_of(6);
+    give(&report);
+    settle();
+    CHECK(requests_hold(host[1], 0));
 }
 
 /* A host that lost its memory has nothing from before; packets of its former life change nothing. */
@@ -689,6 +796,10 @@ int main(void)
     stays(false);
     stays(true);
     server_again();
+    reports();
+    report_refused();
+    replaced(false);
+    replaced(true);
     host_again();
     session_dies();
     bad_packets();

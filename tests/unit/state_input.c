@@ -131,7 +131,7 @@ static void add_names(unsigned count)
     char name[32];
     uint64_t index;
     for (unsigned i = (unsigned)service.state.directory.count; i < count; i++)
-        CHECK_EQ(directory_add(&service.state.directory, name, name_of(i, name), &index), 0);
+        CHECK_EQ(directory_add(&service.state.directory, name, name_of(i, name), 7, &index), 0);
     struct coord_packet p;
     struct service_answer a;
     coord_make(&p, COORD_JOIN, "test", &service.coordinator.config.identity, 40);
@@ -148,7 +148,7 @@ static uint64_t names_there(uint64_t least)
     uint64_t index;
     for (unsigned i = 0; i < d->count; i++) {
         CHECK_EQ(directory_find(d, name, name_of(i, name), &index), 0);
-        CHECK_EQ(directory_order(d, index), i);
+        CHECK_EQ(index, i);
     }
     if (d->count < least)
         CHECK_FAIL("%" PRIu64 " names are there instead of %" PRIu64, d->count, least);
@@ -175,10 +175,11 @@ static uint64_t use_it(uint64_t at, int error, bool restore)
         names_there(acknowledged);
         add_names((pass + 1) * NAMES / 4);
         service_commit(&service, NULL, 0, now);
-        acknowledged = service.state.names_written;
-        CHECK(service.failed <= 1 && (acknowledged == service.state.directory.count || service.failed));
+        acknowledged = service.state.directory.count - service.state.directory.changed.count;
+        CHECK(service.failed <= 1 && (!service.state.directory.changed.count || service.failed));
         service_commit(&service, NULL, 0, now); /* what failed is written now */
-        CHECK_EQ(acknowledged = service.state.names_written, service.state.directory.count);
+        CHECK_EQ(service.state.directory.changed.count, 0);
+        acknowledged = service.state.directory.count;
         if (pass == 2 && service.store->ops->snapshot(service.store, state_each, &service.state))
             CHECK(calls >= fails_at && fails_at);
         service_close(&service);
@@ -228,7 +229,7 @@ static void other_configurations(void)
     uint32_t version = service.coordinator.config.identity.version;
     service_close(&service);
     REFUSED("design", p = rack("netlock"));
-    REFUSED("1000 locks and named keys", p.locks = 999);
+    REFUSED("can grow but not shrink", p.locks = 999);
     REFUSED("--keys", p.keys = PAWL_KEYS_SPARSE);
     REFUSED("must not be 0", p.machines = 0);
     struct coord_params p = rack("srvlock");
@@ -263,9 +264,14 @@ static void other_configurations(void)
         p.keys = keys;
         CHECK_EQ(open_with(p, STORE_FRESH), 0);
         service_close(&service);
-        p.locks++;
+        p.keys = keys == PAWL_KEYS_NAMED ? PAWL_KEYS_SPARSE : PAWL_KEYS_NAMED;
         CHECK_EQ(open_with(p, STORE_CONTINUE), -EINVAL);
         CHECK(strstr(explained(), said[keys]));
+        p.keys = keys;
+        p.locks++; /* it grows */
+        CHECK_EQ(open_with(p, STORE_CONTINUE), 0);
+        CHECK_EQ(service.coordinator.config.locks, p.locks);
+        service_close(&service);
     }
 }
 
@@ -471,6 +477,16 @@ static void start(struct state_config *c, enum pawl_keys keys, uint16_t racks)
         CHECK_EQ(take_config(bad_), -EINVAL);                                                                                      \
     } while (0)
 
+static int take_name(enum state_record type, uint64_t index, uint32_t generation, const char *bytes)
+{
+    struct {
+        struct state_key key;
+        char bytes[8];
+    } r = {.key = {.index = index, .generation = generation}};
+    memcpy(r.bytes, bytes, strlen(bytes));
+    return take(type, &r, (uint16_t)(sizeof r.key + strlen(bytes)));
+}
+
 static void records(void)
 {
     struct state_config c;
@@ -484,7 +500,7 @@ static void records(void)
     BAD(c, c_->config.racks = RACKS_MAX + 1);
     BAD(c, memset(c_->design, 'x', sizeof c_->design));
     CHECK_EQ(take_config(c), 0);
-    BAD(c, c_->config.locks++); /* names have their indexes by them */
+    BAD(c, c_->config.locks--); /* a space does not shrink */
     BAD(c, c_->config.keys = PAWL_KEYS_SPARSE);
     c.config.lease_ns = 5;
     CHECK_EQ(take_config(c), 0);
@@ -497,10 +513,25 @@ static void records(void)
     CHECK(state.lives == life && state.lease_ns == lease);
     CHECK_EQ(take((enum state_record)200, &lease, sizeof lease), -EINVAL);
 
-    CHECK_EQ(take(STATE_NAME, "a", 1), 0);
-    CHECK_EQ(take(STATE_NAME, "a", 1), -EINVAL); /* twice */
-    CHECK_EQ(take(STATE_NAME, "", 0), -EINVAL);
-    CHECK_EQ(state.names_written, 1);
+    CHECK_EQ(take_name(STATE_NAME, 1, 7, "a"), 0);
+    CHECK_EQ(take_name(STATE_NAME, 1, 7, "a"), 0);       /* once more */
+    CHECK_EQ(take_name(STATE_NAME, 1, 8, "a"), -EINVAL); /* another generation of a key that has not gone */
+    CHECK_EQ(take_name(STATE_NAME, 2, 7, "a"), -EINVAL); /* a second lock */
+    CHECK_EQ(take_name(STATE_NAME, 1, 7, "b"), -EINVAL); /* two keys */
+    CHECK_EQ(take_name(STATE_NAME, 10, 7, "b"), -EINVAL);
+    CHECK_EQ(take_name(STATE_NAME, 2, 7, ""), -EINVAL);
+    CHECK_EQ(take(STATE_NAME, "a", 1), -EINVAL);
+    CHECK_EQ(state.directory.used, 1);
+    CHECK_EQ(take_name(STATE_GONE, 1, 7, "a"), -EINVAL); /* too long */
+    CHECK_EQ(take_name(STATE_GONE, 10, 7, ""), -EINVAL);
+    CHECK_EQ(take_name(STATE_GONE, 1, 6, ""), 0); /* that one has gone before */
+    CHECK_EQ(state.directory.used, 1);
+    CHECK_EQ(take_name(STATE_GONE, 1, 7, ""), 0);
+    CHECK_EQ(state.directory.used, 0);
+    CHECK_EQ(take_name(STATE_NAME, 1, 8, "b"), 0);
+    c.config.locks = 12; /* it grows */
+    CHECK_EQ(take_config(c), 0);
+    CHECK_EQ(take_name(STATE_NAME, 11, 8, "c"), 0);
 
     struct state_station t = {.life = 3, .place = RACKS_MAX};
     CHECK_EQ(take(STATE_STATION, &t, sizeof t - 1), -EINVAL);
@@ -531,7 +562,27 @@ static void records(void)
 
     start(&c, PAWL_KEYS_DENSE, 0);
     CHECK_EQ(take_config(c), 0);
-    CHECK_EQ(take(STATE_NAME, "a", 1), -EINVAL); /* a space of numbers has no names */
+    CHECK_EQ(take_name(STATE_NAME, 1, 7, "a"), -EINVAL); /* a space of numbers has no names */
+    state_free(&state);
+}
+
+static void host_records(void)
+{
+    struct state_config c;
+    start(&c, PAWL_KEYS_DENSE, 0);
+    CHECK_EQ(take_config(c), 0);
+    struct state_hosts hosts = {.member_ns = 99, .settled = 2};
+    CHECK_EQ(take(STATE_HOSTS, &hosts, sizeof hosts - 1), -EINVAL);
+    CHECK_EQ(take(STATE_HOSTS, &hosts, sizeof hosts), 0);
+    CHECK(state.hosts.member_ns == 99 && state.hosts.settled == 2);
+    struct state_host host = {.life = 8, .number = STATE_HOSTS_MAX};
+    CHECK_EQ(take(STATE_HOST, &host, sizeof host - 1), -EINVAL);
+    CHECK_EQ(take(STATE_HOST, &host, sizeof host), 0);
+    CHECK_EQ(state.host[STATE_HOSTS_MAX], 8);
+    host.number++;
+    CHECK_EQ(take(STATE_HOST, &host, sizeof host), -EINVAL);
+    host.number = 0;
+    CHECK_EQ(take(STATE_HOST, &host, sizeof host), -EINVAL);
     state_free(&state);
 }
 
@@ -553,15 +604,21 @@ static void snapshots(void)
 {
     struct state_config c;
     struct state_station server = {.life = 3, .place = 1, .serves = 1}, station = {.life = 4, .place = 1};
+    struct state_host host = {.life = 9, .number = 7};
+    const unsigned all = 12;
     start(&c, PAWL_KEYS_NAMED, 2);
-    CHECK(!take_config(c) && !take(STATE_NAME, "a", 1) && !take(STATE_NAME, "b", 1));
+    CHECK(!take_config(c) && !take_name(STATE_NAME, 1, 7, "a") && !take_name(STATE_NAME, 2, 7, "b"));
     CHECK(!take(STATE_STATION, &server, sizeof server) && !take(STATE_STATION, &station, sizeof station));
-    for (unsigned left = 0; left <= 8; left++) {
+    CHECK(!take(STATE_HOST, &host, sizeof host));
+    c.config.locks = 12; /* the space has grown */
+    CHECK(!take_config(c) && !take_name(STATE_NAME, 11, 7, "c"));
+    for (unsigned left = 0; left <= all; left++) {
         struct copy to = {.left = left};
-        CHECK_EQ(state_each(&state, copy_record, &to), left < 8 ? -ENOSPC : 0);
-        CHECK_EQ(to.count, left < 8 ? left + 1 : 8);
-        if (left == 8)
-            CHECK(to.state.directory.count == 2 && to.state.server[1].life == 3 && to.state.switch_[1].life == 4 &&
+        CHECK_EQ(state_each(&state, copy_record, &to), left < all ? -ENOSPC : 0);
+        CHECK_EQ(to.count, left < all ? left + 1 : all);
+        if (left == all)
+            CHECK(to.state.host[7] == 9 && to.state.directory.used == 3 && to.state.directory.parts == 2 &&
+                  to.state.server[1].life == 3 && to.state.switch_[1].life == 4 &&
                   !memcmp(&to.state.rules, &state.rules, sizeof state.rules));
         state_free(&to.state);
     }
@@ -571,6 +628,7 @@ static void snapshots(void)
 int main(void)
 {
     records();
+    host_records();
     snapshots();
     other_configurations();
     no_life_left();

@@ -23,8 +23,8 @@ static void open_both(void)
 {
     const struct plane_options o = {
         .program = "memory",
-        .settings =
-            {.port = htons(TEST_PORT), .machines = 1, .space = TEST_SPACE, .locks = BYTES, .options = CLIENTS, .generation = LIFE},
+        .settings = {.port = htons(TEST_PORT), .machines = 1, .space = TEST_SPACE, .locks = BYTES, .options = CLIENTS},
+        .life = LIFE,
         .locks_max = BYTES / 4096};
     void *at;
     uint64_t bytes;

@@ -29,7 +29,6 @@ __attribute__((format(printf, 2, 0))) static int listen_to_libbpf(enum libbpf_pr
 
 static int fail_load(int rc, const struct plane_options *o)
 {
-    grumble[strcspn(grumble, "\n")] = 0;
     if (rc == -EPERM) /* -EACCES is the verifier's */
         return explain(-EPERM, "loading a program into the kernel needs root, or CAP_BPF and CAP_NET_ADMIN (%s)", grumble);
     if (rc == -ENOMEM || rc == -E2BIG)
@@ -181,8 +180,10 @@ static int load(struct plane *p, const struct plane_options *o)
     *grumble = 0;
     libbpf_set_print(listen_to_libbpf);
     p->object = bpf_object__open_mem(bytes, len, &opts);
-    if (!p->object)
+    if (!p->object) {
+        grumble[strcspn(grumble, "\n")] = 0;
         return fail_load(-errno, o);
+    }
     static const char *const probes[] = {"twin_probe", "fan_probe", "cost_run", "cost_restore"};
     int rc = 0;
     for (size_t i = 0; i < countof(probes) && !rc; i++) {
@@ -194,6 +195,7 @@ static int load(struct plane *p, const struct plane_options *o)
     if (rc)
         return rc;
     rc = bpf_object__load(p->object);
+    grumble[strcspn(grumble, "\n")] = 0;
     if (rc == -EINVAL && p->found)
         return explain(-EEXIST, "%s has the state of another rack: %s", p->pins, grumble);
     return rc ? fail_load(rc, o) : check_live(p, o);

@@ -7,7 +7,7 @@
  * moment, and no more is promised. The program cannot be interrupted for good while it holds a latch: the verifier bounds what it
  * does.
  *
- * settings: `space`; `generation` is the life of the memory, `locks` its bytes, `options` the number of clients. */
+ * settings: `space`; `locks` are the bytes of memory, `options` the number of clients. `live.life` is the life of the memory. */
 #include "dataplane/xdp/frame.bpf.h"
 
 #define VERBS_FRAME struct xdp_md
@@ -209,6 +209,8 @@ VERBS_INLINE int on_wait(struct xdp_md *ctx, struct frame *f, struct plane_count
 }
 
 /* Heads of Ethernet, IPv4 and UDP that are sound, and whole. Else the verdict. */
+_Static_assert(sizeof(struct verbs_head) >= sizeof(struct packet_head), "a frame that has room for one has room for the other");
+
 VERBS_INLINE int parse(struct xdp_md *ctx, struct plane_counters *c, struct frame *f)
 {
     f->end = (void *)(long)ctx->data_end;
@@ -218,9 +220,12 @@ VERBS_INLINE int parse(struct xdp_md *ctx, struct plane_counters *c, struct fram
     f->head = (void *)(f->udp + 1);
     struct verbs_head *h = (void *)f->head;
     if ((void *)(h + 1) > f->end || f->eth->protocol != bpf_htons(ETH_P_IP) || f->ip->protocol != IPPROTO_UDP ||
-        f->ip->frag_off & bpf_htons(0x3fff) || f->ip->version != 4 || f->ip->ihl != 5 || f->udp->dest != settings.port ||
-        h->magic != VERBS_MAGIC)
+        f->ip->frag_off & bpf_htons(0x3fff) || f->ip->version != 4 || f->ip->ihl != 5 || f->udp->dest != settings.port)
         return pass(c, PLANE_OTHER);
+    if (h->magic != VERBS_MAGIC) { /* echoes go back, as by every program of a switch; the rest is the process's */
+        bool echo = packet_readable(f->head) && f->head->family == PACKET_ECHO && f->head->type;
+        return echo ? frame_answer(f, c) : pass(c, PLANE_OTHER);
+    }
     uint32_t ip_len = bpf_ntohs(f->ip->tot_len), udp_len = bpf_ntohs(f->udp->len);
     f->len = udp_len - (uint32_t)sizeof(struct udphdr);
     if (udp_len < sizeof(struct udphdr) + sizeof *h || f->len > VERBS_PACKET_MAX || ip_len < sizeof(struct iphdr) + udp_len ||
@@ -239,11 +244,9 @@ SEC("xdp") int plane(struct xdp_md *ctx)
     struct verbs_head *h = (void *)f.head;
     if (h->type != VERBS_BATCH && h->type != VERBS_WAIT)
         return pass(count, PLANE_CONTROL);
-    if (live.closed)
-        return pass(count, PLANE_CLOSED);
     if (h->version != VERBS_VERSION || h->features & ~VERBS_FEATURES || h->space != settings.space)
         return drop(count, PLANE_ALIEN);
-    if (h->node_life != settings.generation)
+    if (h->node_life != live.life)
         return answer(&f, count, h, VERBS_FENCED);
     uint32_t number = h->client;
     struct verbs_client *c = bpf_map_lookup_elem(&clients, &number);

@@ -31,7 +31,7 @@ struct census {
 static int check_alive(struct census *c, uint32_t slot)
 {
     const struct seat *seat = c->seat;
-    uint64_t lease = c->lease, proof;
+    uint64_t lease = c->lease;
     if (slot == seat->me->slot)
         return lease_state(lease) == SLOT_LIVE;
     int dead = seat_peer_dead(seat, slot, &lease);
@@ -41,17 +41,7 @@ static int check_alive(struct census *c, uint32_t slot)
         return 0; /* closed: it has shut itself out */
     if (MISTAKE(seat->space->design->mistakes, CITRON_NO_FENCE))
         return 0;
-    /* Proof first, lease second: the proof then belongs to that session, not to its successor in the slot (I6). */
-    fab_addr at = space_slot_addr(seat->space, slot);
-    uint64_t again;
-    int rc = fab_read64(seat->ep, at + offsetof(struct slot, proof), &proof);
-    if (!rc)
-        rc = fab_read64(seat->ep, at + offsetof(struct slot, lease), &again);
-    if (rc)
-        return rc;
-    if (lease_state(again) != SLOT_LOST || lease_epoch(again) != lease_epoch(lease))
-        return 0;
-    rc = seat_fence(seat, slot);
+    int rc = seat_fence(seat, slot, lease_epoch(lease));
     if (rc != -EAGAIN || !c->j->near)
         return rc;
     c->stopped = true; /* see atomic_here: only a step that it has published as under way can still take place */

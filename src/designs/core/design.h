@@ -26,9 +26,11 @@ enum design_substrates {
     DESIGN_ON_SHM = 1 << 0,
     DESIGN_ON_SIM = 1 << 1,
     DESIGN_ON_UDP = 1 << 2,
-    DESIGN_ON_NODE = 1 << 3, /* a memory node: one-sided designs between machines */
+    DESIGN_ON_NODE = 1 << 3,     /* a memory node, a process: one-sided designs between machines */
+    DESIGN_ON_NODE_XDP = 1 << 4, /* a memory node in the kernel */
 };
-#define DESIGN_SUBSTRATES 4
+#define DESIGN_SUBSTRATES 5
+#define DESIGN_ON_NODES (DESIGN_ON_NODE | DESIGN_ON_NODE_XDP)
 
 enum design_kind {
     DESIGN_MAIN,      /* offered to users */

@@ -132,14 +132,27 @@ static bool lease_over(const struct seat *seat, uint32_t slot, uint64_t lease)
     return now > since && now - since > wait;
 }
 
-int seat_fence(const struct seat *seat, uint32_t slot)
+/* Whether the process of the session in that slot is gone, where the kernel tells. */
+static bool process_gone(const struct seat *seat, uint32_t slot)
+{
+    uint64_t proof;
+    if (!(seat->ep->caps & FAB_KERNEL_LIFE) || !kernel_says_gone(seat, slot))
+        return false;
+    fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, proof), &proof);
+    return !fab_fence(seat->ep, (uint32_t)(proof >> 32), (uint32_t)proof);
+}
+
+int seat_fence(const struct seat *seat, uint32_t slot, uint32_t epoch)
 {
     uint64_t proof;
     /* A process of another pid namespace cannot be asked after, so the kernel must have said that the session's thread is gone. */
     if ((seat->ep->caps & FAB_KERNEL_LIFE) && !kernel_says_gone(seat, slot))
         return -EAGAIN;
+    /* Proof first, lease second: the proof is then that session's, and not its successor's in the slot (I6). */
     int rc = fab_read64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, proof), &proof);
-    return rc ? rc : fab_fence(seat->ep, (uint32_t)(proof >> 32), (uint32_t)proof);
+    if (!rc)
+        rc = seat_still_lost(seat, slot, epoch);
+    return rc <= 0 ? rc : fab_fence(seat->ep, (uint32_t)(proof >> 32), (uint32_t)proof);
 }
 
 int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease)
@@ -153,8 +166,7 @@ int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease)
     if (lease_state(word) == SLOT_LIVE || lease_state(word) == SLOT_TAKEN) {
         /* A dead process's other threads may run a moment longer than the one whose death the kernel reports; and a process that
          * executes another program lives on without any of them, for which there is the lease. */
-        bool dead = ((seat->ep->caps & FAB_KERNEL_LIFE) && kernel_says_gone(seat, slot) && !seat_fence(seat, slot)) ||
-                    lease_over(seat, slot, word);
+        bool dead = process_gone(seat, slot) || lease_over(seat, slot, word);
         if (!dead)
             return 0;
         uint64_t lost = lease_word(SLOT_LOST, lease_epoch(word), lease_stamp(word));
@@ -214,6 +226,17 @@ int seat_records(const struct seat *seat, uint32_t slot, record_fn fn, void *ctx
             return rc;
     }
     return 0;
+}
+
+int seat_own_records(const struct seat *seat, record_fn fn, void *ctx)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < seat->space->record_count && !rc; i++) {
+        uint64_t word = __atomic_load_n(&seat->me->shadow[i], __ATOMIC_ACQUIRE);
+        if (record_state(word) != RECORD_FREE && record_state(word) != RECORD_SPARE)
+            rc = fn(ctx, seat->me->slot, i, word);
+    }
+    return rc;
 }
 
 #define SLOTS_AT_ONCE 32

@@ -363,13 +363,17 @@ int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease);
  * asks this second: then what it read was left by the lost session (I6). */
 int seat_still_lost(const struct seat *seat, uint32_t slot, uint32_t epoch);
 
-/* Makes sure that nothing that the session in that slot has begun takes effect any more; -EAGAIN if that is not certain yet. */
-int seat_fence(const struct seat *seat, uint32_t slot);
+/* Makes sure that nothing that the lost session has begun takes effect any more; -EAGAIN if that is not certain yet. A slot that is
+ * not the lost session's any more was free since, and so the session was fenced before. */
+int seat_fence(const struct seat *seat, uint32_t slot, uint32_t epoch);
 
 /* Calls fn for every record of a slot that is not free, until it returns non-zero. Records that lie in the session's own memory are
  * those of the session that has that memory now: the same one if it lives. */
 typedef int (*record_fn)(void *ctx, uint32_t slot, uint32_t record, uint64_t word);
 int seat_records(const struct seat *seat, uint32_t slot, record_fn fn, void *ctx);
+
+/* The same for the session's own records, as it knows them: without a verb. */
+int seat_own_records(const struct seat *seat, record_fn fn, void *ctx);
 
 /* Reads every slot's lease word, in bounded pieces, and calls fn for those that are not FREE. */
 typedef int (*slot_fn)(void *ctx, uint32_t slot, uint64_t lease);

@@ -173,10 +173,12 @@ int fisslock_acquire(void *host, const struct packet_ask *ask, uint64_t now, str
     if (h->agent_count - h->agents_used <= h->waiting)
         return -PAWL_ELIMIT;
 
+    pool_forget_outdated(&e, ask->index, ask->generation);
     edit(&e, r);
     *r = (struct fiss_request){
         .nonce = pool_nonce(h, ask->request),
         .index = ask->index,
+        .generation = ask->generation,
         .port = ask->port,
         .state = FISS_WAITING,
         .mode = (uint8_t)ask->mode,
@@ -374,7 +376,7 @@ int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t no
         return -EAGAIN;
     struct fiss_request *r = host_request(h, ask->request);
     struct agent *a = pool_agent_of(h, ask->index);
-    if (!a || r->state > FISS_ENDED || !local_grants(h, a, (uint8_t)ask->mode))
+    if (!a || a->generation != ask->generation || r->state > FISS_ENDED || !local_grants(h, a, (uint8_t)ask->mode))
         return -EAGAIN;
     struct session_state *s = host_session(h, ask->request);
     uint32_t place = (uint32_t)__builtin_ctzll(~h->locals.taken);
@@ -385,6 +387,7 @@ int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t no
         keep_hit(a);
     r->nonce = pool_nonce(h, ask->request);
     r->index = ask->index;
+    r->generation = ask->generation;
     r->token = agent_token(a);
     r->pause_ns = 0;
     r->term = a->term;
@@ -564,6 +567,26 @@ static void dispatch(struct event *e, const struct fission_packet *p)
     }
 }
 
+/* Whether the packet is of an earlier generation of the index than the one that this host knows. */
+static bool is_outdated(struct event *e, const struct fission_packet *p)
+{
+    if (!e->h->rules.names || p->head.type == FISSION_LEASE || p->head.type == FISSION_REPORT)
+        return false;
+    e->generation = p->head.generation;
+    pool_forget_outdated(e, p->head.index, p->head.generation);
+    return p->head.generation < pool_generation(e, p->head.index);
+}
+
+/* Agents that stay are given up: they may stay again when the lock comes back. */
+bool fisslock_uses(void *host, uint64_t index, uint64_t now, struct outbox *out)
+{
+    struct event e = event_begin(host, now, out);
+    struct agent *a = pool_agent_of(e.h, index);
+    if (a && a->kept && a->state == AGENT_LIVE && !a->holders.count && !a->waiters.count)
+        tenure_free(&e, a);
+    return a || pool_request_first(e.h, index);
+}
+
 void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct fisslock_host *h = host;
@@ -574,6 +597,8 @@ void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, s
         fault = FISSION_ALIEN;
     if (fault == FISSION_FINE && p->head.type != FISSION_LEASE && !lease_runs(h, now))
         fault = FISSION_STALE; /* without a lease no packet proves anything */
+    if (fault == FISSION_FINE && ((h->deaf && p->head.epoch <= h->deaf) || is_outdated(&e, p)))
+        fault = FISSION_STALE;
     if (fault == FISSION_FINE)
         dispatch(&e, p);
     else

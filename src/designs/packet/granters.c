@@ -20,6 +20,18 @@ void request_rename(struct requests *h, const struct granter_ops *ops, struct re
     r->sent = 0;
 }
 
+/* The hold ends, or is known. */
+static void report_needless(struct requests *h, struct request *r, struct outbox *out)
+{
+    struct lease *l = &h->leases[r->granter];
+    if (!r->unreported)
+        return;
+    assert(l->reports);
+    outbox_touch(out, l, sizeof *l);
+    l->reports--;
+    r->unreported = false;
+}
+
 void request_quit(struct requests *h, const struct granter_ops *ops, struct request *r, int result, uint64_t now,
                   struct outbox *out)
 {
@@ -28,6 +40,7 @@ void request_quit(struct requests *h, const struct granter_ops *ops, struct requ
     if (result && ops->failed)
         ops->failed(h, r, out);
     r->result = result;
+    report_needless(h, r, out);
     request_become(h, r, request_held(r) ? REQUEST_RELEASING : ops->quitting, out);
     ops->say(h, r, now, out);
 }
@@ -79,6 +92,64 @@ static void lapse(struct requests *h, const struct granter_ops *ops, unsigned gr
     }
 }
 
+/* The granter has lost its memory, and learns holds from the hosts. */
+static void survive(struct requests *h, const struct granter_ops *ops, unsigned granter, uint64_t now, struct outbox *out)
+{
+    struct lease *l = &h->leases[granter];
+    outbox_touch(out, l, sizeof *l);
+    l->reports = 0;
+    l->report_ns = now;
+    for (uint32_t i = 0; i < rack_requests(&h->config); i++) {
+        struct request *r = request_at(h, i);
+        if (MISTAKE(h->config.mistakes, ops->silent) && request_held(r) && r->mode == PAWL_SHARED)
+            continue;
+        if (request_held(r) && r->granter == granter) {
+            outbox_touch(out, r, sizeof *r);
+            r->unreported = true;
+            l->reports++;
+        } else if (r->state == REQUEST_ASKING && ops->may_have(h, granter, r)) {
+            ops->ask_anew(h, r, now, out);
+        }
+    }
+}
+
+/* Tells the granter of holds that it has not acknowledged: as many as there is room for. When to go on. */
+static uint64_t report_holds(struct requests *h, const struct granter_ops *ops, unsigned granter, uint64_t now, struct outbox *out)
+{
+    struct lease *l = &h->leases[granter];
+    bool room = true;
+    if (!l->reports || l->until_ns <= now)
+        return UINT64_MAX;
+    if (l->report_ns > now)
+        return l->report_ns;
+    for (uint32_t i = 0; i < rack_requests(&h->config) && room; i++)
+        if (request_at(h, i)->unreported && request_at(h, i)->granter == granter)
+            room = ops->report(h, request_at(h, i), out);
+    outbox_touch(out, l, sizeof *l);
+    l->report_ns = now + h->config.retry_ns;
+    return l->report_ns;
+}
+
+void granter_reported(struct requests *h, const struct granter_ops *ops, struct request *r, bool known, uint64_t now,
+                      struct outbox *out)
+{
+    struct lease *l = &h->leases[r->granter];
+    if (!r->unreported) {
+        h->busy.drops.stale++;
+        return;
+    }
+    outbox_touch(out, r, sizeof *r);
+    if (known) {
+        report_needless(h, r, out);
+    } else {
+        request_set_lost(h, request_session(h, r), true, out);
+        request_quit(h, ops, r, -PAWL_ELOST, now, out);
+        outbox_wake(out, request_number(h, r));
+    }
+    if (!l->reports)
+        ops->ask_for_lease(h, r->granter, now, out); /* which is renewed from now on */
+}
+
 void granter_check_lease(struct requests *h, const struct granter_ops *ops, unsigned granter, uint64_t now, struct outbox *out)
 {
     const struct lease *l = &h->leases[granter];
@@ -93,6 +164,10 @@ void granter_leased(struct requests *h, const struct granter_ops *ops, unsigned 
     uint64_t until = lease_until(&h->config, stamp);
     if (stamp > now || until <= now || until <= l->until_ns) {
         h->busy.drops.stale++;
+        return;
+    }
+    if (l->reports) {
+        report_holds(h, ops, granter, now, out);
         return;
     }
     outbox_touch(out, l, sizeof *l);
@@ -112,12 +187,14 @@ bool granter_is_current(struct requests *h, const struct granter_ops *ops, unsig
                         struct outbox *out)
 {
     struct lease *l = &h->leases[granter];
-    if (life < l->life) {
+    if (life < max_u64(l->life, l->floor)) {
         h->busy.drops.stale++;
         return false;
     }
     if (life > l->life) {
-        if (l->life)
+        if (l->life && ops->report && l->until_ns > now)
+            survive(h, ops, granter, now, out);
+        else if (l->life)
             lapse(h, ops, granter, now, out);
         outbox_touch(out, l, sizeof *l);
         l->life = life;
@@ -141,6 +218,7 @@ int granters_acquire(struct requests *h, const struct granter_ops *ops, const st
     outbox_touch(out, r, sizeof *r);
     *r = (struct request){.nonce = request_fresh_nonce(h, ops, r),
                           .index = ask->index,
+                          .generation = ask->generation,
                           .since_ns = now,
                           .result = -EINPROGRESS,
                           .port = ask->port,
@@ -253,7 +331,7 @@ static uint64_t tend_leases(struct requests *h, const struct granter_ops *ops, u
         granter_check_lease(h, ops, g, now, out);
         if (h->leases[g].next_ns <= now)
             ops->ask_for_lease(h, g, now, out);
-        next = min_u64(next, h->leases[g].next_ns);
+        next = min_u64(next, min_u64(h->leases[g].next_ns, report_holds(h, ops, g, now, out)));
         if (h->leases[g].until_ns > now)
             next = min_u64(next, h->leases[g].until_ns);
     }

@@ -6,7 +6,10 @@
  * A host has a lease at each granter. The host counts it from the time of its request, by its own clock. The granter counts it from
  * the arrival of the request, by its own clock, which may run faster by the drift that is allowed. So the host knows first that a
  * lease has lapsed. Then sessions that held grants of that granter are lost, and requests that wait there are sent anew under a
- * fresh nonce, so that a late grant means nothing. A granter that lost its memory has a higher life, which has the same effect. */
+ * fresh nonce, so that a late grant means nothing. A granter that lost its memory has a higher life. That has the same effect,
+ * unless the design's granters learn holds from the hosts (`report`): they grant nothing until the leases of their former life are
+ * over. A host whose lease still runs reports its holds. Its lease is renewed when all of them are acknowledged, and not before;
+ * else the granter would give away a lock that it was not told of. */
 #ifndef PAWL_DESIGNS_PACKET_GRANTERS_H
 #define PAWL_DESIGNS_PACKET_GRANTERS_H
 
@@ -30,6 +33,9 @@ struct granter_ops {
     /* A lease has begun, and the request is to be granted. */
     void (*leased)(struct requests *h, unsigned granter, struct request *r, uint64_t now, struct outbox *out);
     void (*ask_for_lease)(struct requests *h, unsigned granter, uint64_t now, struct outbox *out);
+    /* Null, or: tells a granter that lost its memory of a hold. False: the packet has no room. */
+    bool (*report)(struct requests *h, struct request *r, struct outbox *out);
+    uint64_t silent; /* the mistake of a host that keeps shared holds without that */
     /* Null, or: the request brings bytes with it; 0 or why not. */
     int (*bring)(struct requests *h, struct request *r, const struct packet_ask *ask, struct outbox *out);
     /* Null, or: whether giving up takes longer, because something must be found out first. */
@@ -65,6 +71,10 @@ void granter_leased(struct requests *h, const struct granter_ops *ops, unsigned 
 /* Whether a packet of that life of the granter is current. A granter with a higher life has lost its memory. */
 bool granter_is_current(struct requests *h, const struct granter_ops *ops, unsigned granter, uint32_t life, uint64_t now,
                         struct outbox *out);
+
+/* The granter has answered a report: whether it knows the hold now. */
+void granter_reported(struct requests *h, const struct granter_ops *ops, struct request *r, bool known, uint64_t now,
+                      struct outbox *out);
 
 /* ---- as packet.h has them, with the design's table ---- */
 

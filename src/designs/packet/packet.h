@@ -30,6 +30,7 @@
 #define RACK_SERVERS_MAX 64 /* lock servers of one space */
 #define RACKS_MAX 8         /* switches of one space */
 #define RACKS_DEFAULT 2
+#define RACK_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
 
 /* Which shard belongs to which switch; a later version replaces an earlier one. Version 0: shard s is that of switch s % racks. */
 struct rack_rules {
@@ -93,16 +94,34 @@ struct rack_config {
     uint16_t switches;                 /* 2: there is a backup, at port 1 of MACHINE_SWITCH; else one */
     uint16_t racks;                    /* switches among which the locks are divided; 0: there is one, or none */
     uint16_t rack;                     /* to a switch: which of them it is */
-    uint16_t spare[3];
+    uint16_t spare;
+    uint32_t member_us; /* the membership lease, in microseconds: for so long a host goes on without its coordinator */
     uint64_t locks;
     uint64_t switch_locks; /* for how many the switch has room, if servers have the others (`spills`); 0: for all */
-    uint64_t lease_ns;     /* of a host, at each server or switch that gives leases */
+    uint64_t lease_ns;     /* the lock lease: of a host, at each server or switch that gives leases */
     uint64_t retry_ns;     /* until the first retransmission; then twice as long every time, up to a bound */
     uint64_t options;      /* the design's own: policies */
     uint64_t mistakes;     /* on purpose; 0 but in variants of the workbench (dataplane/mistake.h) */
     uint32_t keys;         /* enum pawl_keys; 0: dense. Others have their indexes from the coordinator (cluster/directory.h) */
     uint32_t group;        /* dense keys that share a lock, for where there are more keys than locks are worth having; 0: one */
 };
+
+/* The membership lease, which the coordinator gives. Without a coordinator there is none, and the lock lease stands for it. */
+static inline uint64_t rack_member_ns(const struct rack_config *c)
+{
+    return c->member_us ? c->member_us * UINT64_C(1000) : c->lease_ns;
+}
+
+/* How long the giver of a lease waits until it has certainly ended; and until when it lasts by the clock that asked for it. */
+static inline uint64_t lease_surely_over(uint64_t lease_ns)
+{
+    return lease_ns + 2 * (lease_ns / RACK_DRIFT_DIVISOR) + 1;
+}
+
+static inline uint64_t lease_valid_until(uint64_t stamp, uint64_t lease_ns)
+{
+    return stamp + lease_ns - 2 * (lease_ns / RACK_DRIFT_DIVISOR) - 1;
+}
 
 /* Switches that take part in the space. */
 static inline unsigned rack_switches(const struct rack_config *c)
@@ -281,6 +300,7 @@ struct packet_ask {
     uint32_t len;
     enum pawl_mode mode;
     uint64_t index;
+    uint32_t generation; /* of the index; of dense keys: 0 */
 };
 
 struct packet_answer {
@@ -354,6 +374,10 @@ struct packet_design {
     bool (*holds)(const void *host, uint32_t request);
     bool (*claim)(const void *host, uint32_t request, struct packet_claim *out); /* false: it neither holds nor waits */
 
+    /* Whether the host has anything of the lock: a request that is not idle, or what other hosts' requests depend on. What it keeps
+     * for its own convenience it begins to give up, and says yes until that has ended. Null: indexes cannot be used again. */
+    bool (*uses)(void *host, uint64_t index, uint64_t now, struct outbox *out);
+
     /* Verifies everything; bad packets are counted and dropped. */
     void (*packet)(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 
@@ -371,6 +395,14 @@ struct packet_design {
     /* Until when the session's holds are certainly valid, as far as the design knows. UINT64_MAX: no bound; 0: a hold is lost
      * already, and the session must be ended. */
     uint64_t (*expiry)(const void *host, uint32_t session);
+
+    /* The lock server on that machine has this life or a later one: packets of earlier lives do not count any more, while what they
+     * granted stays until its lease ends. Null: lock servers of the design are not replaced while there are hosts. */
+    void (*server_since)(void *host, uint16_t machine, uint32_t life, struct outbox *out);
+
+    /* Another switch has, or will have, the place of this one: packets of its present life do not count any more. Null: switches of
+     * the design are not replaced while there are hosts. */
+    void (*switch_gone)(void *host, unsigned rack, uint64_t now, struct outbox *out);
 
     /* Of a host in several racks: in which of them it has a lease, a bit each. Null: it knows one switch only. */
     uint32_t (*racks)(const void *host, uint64_t now);

@@ -134,6 +134,14 @@ bool parts_claim(const void *host, uint32_t request, struct packet_claim *out)
 
 /* ---- calls for all parts ---- */
 
+bool parts_use(void *host, uint64_t index, uint64_t now, struct outbox *out)
+{
+    bool any = false;
+    for (unsigned d = 0; d < parts(host); d++)
+        any |= design_of(host)->uses(parts_part(host, d), index, now, out);
+    return any;
+}
+
 void parts_leave(void *host, uint64_t now, struct outbox *out)
 {
     for (unsigned d = 0; d < parts(host); d++)
@@ -166,6 +174,12 @@ void parts_rouse(void *host, uint64_t now, struct outbox *out)
 {
     for (unsigned d = 0; d < parts(host); d++)
         design_of(host)->rouse(parts_part(host, d), now, out);
+}
+
+void parts_switch_gone(void *host, unsigned rack, uint64_t now, struct outbox *out)
+{
+    if (rack < parts(host))
+        design_of(host)->switch_gone(parts_part(host, rack), 0, now, out);
 }
 
 void parts_renew(void *host, uint64_t now, struct outbox *out)

@@ -30,6 +30,7 @@ struct request {
     uint32_t ticket;     /* by which its granter knows it, beside the nonce */
     uint32_t step;       /* conversions so far */
     uint32_t thread;     /* that waits for it, and has it then; 0: none */
+    uint32_t generation; /* of the index */
     uint32_t call;       /* number of its call to the data server, + 1; 0: none */
     int32_t result;
     int32_t why; /* of giving up */
@@ -38,16 +39,20 @@ struct request {
     uint8_t sent;   /* how often, up to a bound */
     uint8_t moving; /* how often a try met a lock on the move */
     bool try;
+    bool unreported; /* held, and its granter has lost its memory: it is to be told */
     bool doubt; /* asked under another nonce, and the former one may have been granted, too: it is given back when that is heard */
 };
 
 struct lease {
-    uint64_t until_ns; /* 0: none */
-    uint64_t next_ns;  /* when to ask for more */
-    uint64_t slots;    /* of a server: the slots whose locks it has, as it said; a bit each */
-    uint32_t life;     /* of its granter, the latest heard of */
-    uint16_t port;     /* of a switch: the active one, as far as is known */
-    uint8_t asked;     /* how often without an answer */
+    uint64_t until_ns;  /* 0: none */
+    uint64_t next_ns;   /* when to ask for more */
+    uint64_t slots;     /* of a server: the slots whose locks it has, as it said; a bit each */
+    uint32_t life;      /* of its granter, the latest heard of */
+    uint32_t floor;     /* of its granter: an earlier life was replaced */
+    uint16_t port;      /* of a switch: the active one, as far as is known */
+    uint8_t asked;      /* how often without an answer */
+    uint32_t reports;   /* holds that the granter, which has lost its memory, has not acknowledged yet; */
+    uint64_t report_ns; /* when to tell it of them again */
 };
 
 /* A host's memory begins with this; behind it are the design's own things, if any, and then the requests. */
@@ -80,6 +85,7 @@ int requests_outcome(const void *host, uint32_t request, struct packet_answer *o
 bool requests_idle(const void *host, uint32_t request);
 bool requests_hold(const void *host, uint32_t request);
 bool requests_claim(const void *host, uint32_t request, struct packet_claim *out);
+bool requests_use(void *host, uint64_t index, uint64_t now, struct outbox *out);
 
 static inline struct request *request_at(const struct requests *t, uint32_t i)
 {

@@ -27,15 +27,10 @@ static int check_pred(const struct seat *seat, const struct hold *h, struct shif
 {
     const struct shift_form *f = shift_form(seat);
     uint32_t slot = shift_name_slot(f, t->pred);
-    uint64_t lease, word;
-    if (slot != seat->me->slot) {
-        int dead = seat_peer_dead(seat, slot, &lease);
-        if (dead > 0 && lease_state(lease) == SLOT_LOST)
-            dead = shift_recover(seat, slot, lease_epoch(lease));
-        if (dead < 0)
-            return dead;
-    }
-    int rc = fab_read64(seat->ep, space_record_addr(seat->space, slot, shift_name_record(f, t->pred)), &word);
+    uint64_t word;
+    int rc = census_look_after(seat, slot);
+    if (!rc)
+        rc = fab_read64(seat->ep, space_record_addr(seat->space, slot, shift_name_record(f, t->pred)), &word);
     if (rc)
         return rc;
     bool here = record_index(word) == h->index && record_state(word) != RECORD_WAIT && record_state(word) != RECORD_FREE &&
@@ -260,11 +255,11 @@ static int tell_pred(const struct seat *seat, const struct hold *h, struct shift
 }
 
 /* Line 16. The note says at which RelCnt the lock is ours, in which epoch, and how many writers came in a row. */
-static bool take_turn(const struct seat *seat, const struct hold *h, struct shift_try *t)
+static bool take_turn(const struct seat *seat, const struct hold *h, struct shift_try *t, const struct shift_look *look)
 {
     struct shift_note note;
     fab_addr at = seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, grant);
-    if (!shift_read_note(seat, at, h->index, t->seen.era, &note))
+    if (!shift_read_note(seat, at, h->index, t->seen.era, look, &note))
         return false;
     if (note.nonce != t->nonce && !shift_errs(seat, SHIFT_NAMELESS))
         return false;
@@ -280,9 +275,9 @@ static int await_turn(const struct seat *seat, const struct hold *h, struct shif
     fab_addr at = seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, grant);
     bool told = false;
     for (;;) {
-        struct fab_cond conds[FAB_CONDS_MAX];
-        unsigned n = shift_note_conds(seat, at, conds);
-        if (take_turn(seat, h, t))
+        struct shift_look look;
+        shift_look_note(seat, at, &look);
+        if (take_turn(seat, h, t, &look))
             return 0;
         int rc = 0;
         if (!told) {
@@ -294,14 +289,14 @@ static int await_turn(const struct seat *seat, const struct hold *h, struct shif
             rc = watch(seat, h, t);
             told = false; /* a note from long ago may have taken the place of ours */
         } else if (!rc) {
-            rc = sleep_on(seat, h, t, conds, n, deadline);
+            rc = sleep_on(seat, h, t, look.conds, look.n, deadline);
         } else if (rc == -FAB_EUNKNOWN && time_to_check(seat, t)) {
             rc = watch(seat, h, t); /* the predecessor cannot be reached: is it alive? */
         }
         if (rc && (rc = seat_retry(seat, rc)))
             return rc;
         if (deadline != DEADLINE_NEVER && world_now(seat->world) >= deadline)
-            return take_turn(seat, h, t) ? 0 : -ETIMEDOUT;
+            return take_turn(seat, h, t, NULL) ? 0 : -ETIMEDOUT;
     }
 }
 

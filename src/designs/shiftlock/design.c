@@ -135,10 +135,11 @@ static struct overtaking shift_overtaking(unsigned others, enum pawl_mode mode)
 #define SHIFT_COMMON                                                                                                               \
     .features =                                                                                                                    \
         DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC,       \
-    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODE, .tolerates = FAULTS_ALL, .lock_size = sizeof(struct shift_lock), \
-    .desc_size = sizeof(struct shift_desc), .desc_record = offsetof(struct shift_desc, record), .acquire = shift_acquire,          \
-    .release = shift_release, .convert = shift_convert, .holds = hold_is_held, .recover = shift_recover, .peek = shift_peek,       \
-    .raise = shift_raise, .knobs = knobs, .overtaking = shift_overtaking
+    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODES, .tolerates = FAULTS_ALL,                                        \
+    .lock_size = sizeof(struct shift_lock), .desc_size = sizeof(struct shift_desc),                                                \
+    .desc_record = offsetof(struct shift_desc, record), .acquire = shift_acquire, .release = shift_release,                        \
+    .convert = shift_convert, .holds = hold_is_held, .recover = shift_recover, .peek = shift_peek, .raise = shift_raise,           \
+    .knobs = knobs, .overtaking = shift_overtaking
 
 const struct design design_shiftlock = {
     .name = "shiftlock",

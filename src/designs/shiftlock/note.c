@@ -105,9 +105,10 @@ static struct shift_note load(const struct seat *seat, fab_addr at)
     return n;
 }
 
-bool shift_read_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, struct shift_note *out)
+bool shift_read_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, const struct shift_look *look,
+                     struct shift_note *out)
 {
-    struct shift_note n = load(seat, at);
+    struct shift_note n = look && look->known ? look->note : load(seat, at);
     if (n.sum != sum_of(seat, &n))
         return false;
     bool ours = n.what == what_of(index, era, shift_note_kind(&n));
@@ -123,18 +124,22 @@ void shift_clear_note(const struct seat *seat, fab_addr at)
 }
 
 /* First word and last: whichever part of a torn note comes second changes one of them. */
-unsigned shift_note_conds(const struct seat *seat, fab_addr at, struct fab_cond *conds)
+void shift_look_note(const struct seat *seat, fab_addr at, struct shift_look *out)
 {
     fab_addr sum = at + offsetof(struct shift_note, sum), nonce = at + offsetof(struct shift_note, nonce);
-    if (is_far(seat, at)) {
-        const struct shift_note n = load(seat, at);
-        conds[0] = (struct fab_cond){.addr = sum, .mask = UINT32_MAX, .value = n.sum & UINT32_MAX};
-        conds[1] = (struct fab_cond){.addr = nonce, .mask = UINT32_MAX, .value = n.nonce & UINT32_MAX};
-        return 2;
+    uint64_t first, last;
+    out->n = 2;
+    out->known = is_far(seat, at);
+    if (out->known) {
+        out->note = load(seat, at);
+        first = out->note.sum;
+        last = out->note.nonce;
+    } else {
+        first = fab_local_load64(seat->ep, sum);
+        last = fab_local_load64(seat->ep, nonce);
     }
-    conds[0] = (struct fab_cond){.addr = sum, .mask = UINT32_MAX, .value = fab_local_load64(seat->ep, sum) & UINT32_MAX};
-    conds[1] = (struct fab_cond){.addr = nonce, .mask = UINT32_MAX, .value = fab_local_load64(seat->ep, nonce) & UINT32_MAX};
-    return 2;
+    out->conds[0] = (struct fab_cond){.addr = sum, .mask = UINT32_MAX, .value = first & UINT32_MAX};
+    out->conds[1] = (struct fab_cond){.addr = nonce, .mask = UINT32_MAX, .value = last & UINT32_MAX};
 }
 
 /* ---- the owner's own notes ---- */

@@ -101,10 +101,11 @@ static int release_reader(const struct seat *seat, const struct hold *h)
 /* ---- writers (lines 3 to 23) ---- */
 
 /* The note of our successor, if it is there. A note of a client that joined before we did is from an earlier hold. */
-static bool successor(const struct seat *seat, const struct hold *h, struct shift_entry e, struct shift_note *out)
+static bool successor(const struct seat *seat, const struct hold *h, struct shift_entry e, const struct shift_look *look,
+                      struct shift_note *out)
 {
     fab_addr at = seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, next);
-    if (!shift_read_note(seat, at, h->index, e.era, out) || shift_note_kind(out) != SHIFT_SUCCESSOR)
+    if (!shift_read_note(seat, at, h->index, e.era, look, out) || shift_note_kind(out) != SHIFT_SUCCESSOR)
         return false;
     return shift_rel_reached(shift_form(seat), out->extra, shift_joined(seat, h)) || shift_errs(seat, SHIFT_NAMELESS);
 }
@@ -116,11 +117,11 @@ int shift_await_successor(const struct seat *seat, const struct hold *h, struct 
     for (unsigned checks = 0; checks < SUCCESSOR_CHECKS; checks++) {
         uint64_t until = add_saturating(world_now(seat->world), step_ns);
         while (world_now(seat->world) < until) {
-            struct fab_cond conds[2];
-            unsigned n = shift_note_conds(seat, at, conds);
-            if (successor(seat, h, e, out))
+            struct shift_look look;
+            shift_look_note(seat, at, &look);
+            if (successor(seat, h, e, &look, out))
                 return 0;
-            int rc = fab_wait_any(seat->ep, conds, n, until);
+            int rc = fab_wait_any(seat->ep, look.conds, look.n, until);
             if (rc == -ECANCELED)
                 break; /* a release is not given up */
             if (rc && rc != -ETIMEDOUT && (rc = seat_retry(seat, rc)))
@@ -137,7 +138,7 @@ int shift_await_successor(const struct seat *seat, const struct hold *h, struct 
         if (rc && (rc = seat_retry(seat, rc)))
             return rc;
     }
-    return successor(seat, h, e, out) ? 0 : SHIFT_AGAIN;
+    return successor(seat, h, e, NULL, out) ? 0 : SHIFT_AGAIN;
 }
 
 static fab_addr grant_of(const struct shift_note *succ)
@@ -309,7 +310,7 @@ static int free_or_hand_over(const struct seat *seat, const struct hold *h, stru
                              struct shift_run run)
 {
     struct shift_note succ;
-    if (!successor(seat, h, *e, &succ)) {
+    if (!successor(seat, h, *e, NULL, &succ)) {
         e->tail = shift_name(seat, h);
         int rc = free_lock(seat, h, e, mine);
         if (rc)

@@ -225,8 +225,18 @@ int shift_leave_note(const struct seat *seat, fab_addr at, uint64_t index, uint3
 void shift_post_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, enum shift_kind kind,
                      struct shift_note note);
 
-/* A note of ours, if it is whole and about this lock in this era. */
-bool shift_read_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, struct shift_note *out);
+/* A look at a note: what to wait for until it changes, and the note itself where both come by one READ (`known`). */
+struct shift_look {
+    struct fab_cond conds[FAB_CONDS_MAX]; /* room for more */
+    unsigned n;
+    bool known;
+    struct shift_note note;
+};
+void shift_look_note(const struct seat *seat, fab_addr at, struct shift_look *out);
+
+/* A note of ours, if it is whole and about this lock in this era. `look`: one that was just taken; null: none. */
+bool shift_read_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, const struct shift_look *look,
+                     struct shift_note *out);
 void shift_clear_note(const struct seat *seat, fab_addr at);
 static inline enum shift_kind shift_note_kind(const struct shift_note *n)
 {
@@ -240,7 +250,6 @@ static inline uint64_t shift_note_extra(struct shift_run run, bool epoch)
 {
     return run.writers << 5 | (uint64_t)run.lag << 1 | epoch;
 }
-unsigned shift_note_conds(const struct seat *seat, fab_addr at, struct fab_cond *conds);
 
 /* RelCnt when the owner of this descriptor joined the queue: its successors join later. */
 void shift_join(const struct seat *seat, const struct hold *h, uint64_t rel);

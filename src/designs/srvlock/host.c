@@ -46,12 +46,32 @@ static void say(struct requests *h, struct request *r, uint64_t now, struct outb
         return;
     }
     p->head.index = r->index;
+    p->head.generation = r->generation;
     p->head.nonce = r->nonce;
     p->head.from.port = r->port;
     p->step = r->step;
     p->mode = r->want;
     p->flags = r->try ? SRV_TRY : 0;
     request_count(r);
+}
+
+/* The server lost its memory: what it must know of a hold. A conversion under way is asked for again. One to shared may have been
+ * granted, and others beside it. */
+static bool report(struct requests *h, struct request *r, struct outbox *out)
+{
+    bool converts = r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING;
+    struct srv_packet *p = packet_to(h, r->granter, SRV_REPORT, out);
+    if (!p)
+        return false;
+    p->head.index = r->index;
+    p->head.generation = r->generation;
+    p->head.nonce = r->nonce;
+    p->head.from.port = r->port;
+    p->step = r->step - converts;
+    p->mode = converts && r->want == PAWL_SHARED ? PAWL_SHARED : r->mode;
+    p->token = r->token;
+    p->stamp = h->leases[r->granter].life;
+    return true;
 }
 
 /* ---- leases ---- */
@@ -82,6 +102,16 @@ static void ask_for_lease(struct requests *h, unsigned server, uint64_t now, str
     l->next_ns = p ? now + (l->until_ns > now ? h->config.lease_ns / LEASE_SHARE : h->config.retry_ns * 4) : now;
     if (p)
         p->stamp = now;
+}
+
+void srv_server_since(void *host, uint16_t machine, uint32_t life, struct outbox *out)
+{
+    struct requests *h = host;
+    unsigned server = rack_server_on(&h->config, machine);
+    if (server == h->config.servers || life <= h->leases[server].floor || MISTAKE(h->config.mistakes, SRV_MISTAKE_CREDULOUS))
+        return;
+    outbox_touch(out, &h->leases[server], sizeof h->leases[server]);
+    h->leases[server].floor = life;
 }
 
 /* ---- calls ---- */
@@ -159,6 +189,9 @@ static void on_answer(struct requests *h, struct request *r, const struct srv_pa
     case SRV_RELEASED:
         request_released(h, r, out);
         break;
+    case SRV_REPORTED:
+        granter_reported(h, &ops, r, !p->code, now, out);
+        break;
     default:
         h->busy.drops.bad++;
         break;
@@ -202,7 +235,7 @@ void srv_packet(void *host, const void *data, uint32_t len, uint64_t now, struct
     }
     struct request *r = request_at(h, slot);
     if (r->state == REQUEST_IDLE || (r->nonce != head->nonce && !MISTAKE(h->config.mistakes, SRV_MISTAKE_NO_NONCE)) ||
-        r->index != head->index) {
+        r->index != head->index || r->generation != head->generation) {
         h->busy.drops.stale++;
         return;
     }
@@ -229,6 +262,8 @@ uint64_t srv_tick(void *host, uint64_t now, struct outbox *out)
 
 static const struct granter_ops ops = {.nonce_step = UINT64_C(1) << SRV_SLOT_BITS,
                                        .no_lapse = SRV_MISTAKE_NO_LAPSE,
+                                       .silent = SRV_MISTAKE_SILENT,
+                                       .report = report,
                                        .quitting = REQUEST_RELEASING,
                                        .wakes_dead = true,
                                        .say = say,

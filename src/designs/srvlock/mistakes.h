@@ -11,6 +11,9 @@ enum srv_mistakes {
     SRV_MISTAKE_BLIND_RELEASE = 1 << 2, /* the server releases whatever the slot has now */
     SRV_MISTAKE_NO_LAPSE = 1 << 3,      /* the host does not look whether its lease runs */
     SRV_MISTAKE_HASTY_SERVER = 1 << 4,  /* a server that lost its memory grants at once */
+    SRV_MISTAKE_SILENT = 1 << 5,        /* the host keeps its shared holds without reporting them to a server that restarted */
+    SRV_MISTAKE_CREDULOUS = 1 << 6,     /* the host takes grants of a server that was replaced */
+    SRV_MISTAKE_FLOOR = 1 << 7,         /* the tokens of a new generation begin where those of the index ended */
 };
 
 #endif

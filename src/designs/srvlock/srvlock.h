@@ -8,6 +8,7 @@
  *   CONVERT  nonce, step, mode                  QUEUED    nonce: no need to hurry with asking again
  *   STAY     nonce, step: gave up converting    RELEASED  nonce
  *   LEASE    stamp                              LEASED    stamp
+ *   REPORT   nonce, step, mode, token           REPORTED  nonce, code: 0, or the hold is lost
  *
  * Every packet may be lost, doubled, late and overtaken. The host sends again until it is answered. A nonce names one acquisition:
  * its low bits are the host's request slot, the rest counts. The server remembers for every slot of every host the latest nonce and
@@ -16,8 +17,12 @@
  *
  * A host has a lease at each server. It counts from when the host asked (its clock), the server counts from when it heard (its
  * clock, which may run faster by what DRIFT_DIVISOR allows): the host knows first that a lease has lapsed. Then the sessions that
- * held something there are lost, and waiting requests are asked anew with a fresh nonce, so that a late grant means nothing. A
- * server that lost its memory has a higher life, which has the same effect, and waits for a lease before it grants anything. */
+ * held something there are lost, and waiting requests are asked anew with a fresh nonce, so that a late grant means nothing.
+ *
+ * A server that lost its memory has a higher life, and waits for a lease before it grants anything. In that time hosts whose leases
+ * still run report their holds, as they do to FissLock's switch (5.3, S1). A host's lease is renewed when the server has
+ * acknowledged every report of it. So when the server begins to grant, each hold of its former life is known to it, or its host's
+ * lease is over. */
 #ifndef PAWL_DESIGNS_SRVLOCK_SRVLOCK_H
 #define PAWL_DESIGNS_SRVLOCK_SRVLOCK_H
 
@@ -37,6 +42,8 @@ enum srv_type {
     SRV_QUEUED,
     SRV_RELEASED,
     SRV_LEASED,
+    SRV_REPORT,
+    SRV_REPORTED,
 };
 
 #define SRV_TRY 1u /* flag of ACQUIRE */
@@ -48,7 +55,7 @@ struct srv_packet {
     uint8_t mode;
     uint8_t flags;
     uint64_t token;
-    uint64_t stamp; /* LEASE: the host's clock when it asked; LEASED repeats it */
+    uint64_t stamp; /* LEASE: the host's clock when it asked; LEASED repeats it. REPORT: the life of the server that is to know */
 };
 _Static_assert(sizeof(struct srv_packet) == 72, "no padding");
 
@@ -101,6 +108,7 @@ void srv_packet(void *host, const void *data, uint32_t len, uint64_t now, struct
 uint64_t srv_tick(void *host, uint64_t now, struct outbox *out);
 void srv_renew(void *host, uint64_t now, struct outbox *out);
 uint64_t srv_expiry(const void *host, uint32_t session);
+void srv_server_since(void *host, uint16_t machine, uint32_t life, struct outbox *out);
 void srv_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out);
 
 /* ---- the server (srv_server.c) ---- */
@@ -114,8 +122,9 @@ const struct packet_drops *srv_server_drops(const void *server);
 #define SRV_HOST                                                                                                                   \
     .family = PACKET_SERVER, .host_bytes = srv_host_bytes, .host_init = srv_host_init, .acquire = srv_acquire,                     \
     .convert = srv_convert, .give_up = srv_give_up, .release = srv_release, .outcome = requests_outcome, .idle = requests_idle,    \
-    .holds = requests_hold, .claim = requests_claim, .packet = srv_packet, .tick = srv_tick, .renew = srv_renew,                   \
-    .expiry = srv_expiry, .session_dead = srv_session_dead, .host_drops = requests_drops
+    .holds = requests_hold, .claim = requests_claim, .uses = requests_use, .packet = srv_packet, .tick = srv_tick,                 \
+    .renew = srv_renew, .expiry = srv_expiry, .server_since = srv_server_since, .session_dead = srv_session_dead,                  \
+    .host_drops = requests_drops
 
 #define SRV_SERVER                                                                                                                 \
     .server_bytes = srv_server_bytes, .server_init = srv_server_init, .server_packet = srv_server_packet,                          \

@@ -41,11 +41,7 @@ static int cas_acquire(const struct seat *seat, struct hold *h, uint64_t deadlin
             return -ETIMEDOUT;
         if (seat->space->design == &design_cas)
             continue;
-        uint64_t until = world_now(seat->world) + pause / 2 + world_random(seat->world) % pause;
-        rc = fab_wait_any(seat->ep, NULL, 0, min_u64(until, deadline));
-        if (rc == -ETIMEDOUT) /* the pause is over; the deadline is looked at above */
-            rc = 0;
-        pause = min_u64(2 * pause, seat->space->knobs.value[BACKOFF_MAX_NS]);
+        rc = owned_back_off(seat, &pause, seat->space->knobs.value[BACKOFF_MAX_NS], deadline);
     }
 }
 
@@ -57,9 +53,10 @@ static int cas_release(const struct seat *seat, const struct hold *h)
 }
 
 #define CAS_COMMON                                                                                                                 \
-    .kind = DESIGN_BASELINE, .features = DESIGN_EXCLUSIVE | DESIGN_TIMEOUT, .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM,           \
-    .tolerates = BASELINE_TOLERATES, .lock_size = sizeof(struct owned_lock), .acquire = cas_acquire, .release = cas_release,       \
-    .holds = hold_is_named, .peek = owned_peek
+    .kind = DESIGN_BASELINE, .features = DESIGN_EXCLUSIVE | DESIGN_TIMEOUT,                                                        \
+    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODE, .tolerates = BASELINE_TOLERATES,                                 \
+    .lock_size = sizeof(struct owned_lock), .acquire = cas_acquire, .release = cas_release, .holds = hold_is_named,                \
+    .peek = owned_peek
 
 const struct design design_cas = {.name = "cas", .summary = "one-sided spinlock, tried again at once", CAS_COMMON};
 

@@ -32,8 +32,9 @@ struct bench_params {
     const struct knobs *knobs; /* of each design; null: the usual ones */
     bool simulated;
     bool packets;              /* over UDP on this machine; then `nodes` hosts */
-    bool lab;                  /* packets: in a lab of so many hosts */
-    const char *place;         /* packets: a rack that runs already, and all clients on this host; null: one on loopback */
+    bool node;                 /* over UDP on this machine, on a memory node */
+    bool lab;                  /* packets, node: in a lab of so many hosts; the memory node is then in the kernel */
+    const char *place;         /* packets, node: one that runs already, and all clients on this host; null: one on loopback */
     const char *fast_place;    /* the same, for clients that bypass the network stack: */
     bool fast;                 /* packets: the first client of each host does */
     const struct model *model; /* simulated: not null */

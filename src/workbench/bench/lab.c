@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "workbench/bench/lab.h"
 #include "client/handle.h"
+#include "workbench/bench/place.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -9,11 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SESSIONS_SPARE 8
 #define START_NS (20 * NS_PER_S) /* a program with many locks takes its time to load */
 #define PREFIX "bench-"          /* then this process's id, and the design */
 #define LOOK_US 20000
@@ -44,12 +42,9 @@ static int try_a_lock(const struct bench_lab *l)
 static int await_lock(const struct bench_lab *l)
 {
     int status = 1;
-    fflush(NULL);
-    pid_t parent = getpid(), pid = fork();
-    if (!pid) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        _exit(getppid() == parent ? try_a_lock(l) : 1);
-    }
+    pid_t pid = child_fork();
+    if (!pid)
+        _exit(try_a_lock(l));
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     return pid < 0 ? -errno : status ? -ETIMEDOUT : 0;
@@ -70,7 +65,6 @@ static void remove_leftovers(void)
 
 int bench_lab_start(struct bench_lab *l, const struct bench_params *p, const struct design *design, char why[BENCH_WHY_LEN])
 {
-    char options[128];
     *l = (struct bench_lab){.lab = {.racks = 1, .hosts = p->nodes}, .rack = {.lab = &l->lab, .rack = 1, .design = design->name}};
     snprintf(l->lab.name, sizeof l->lab.name, PREFIX "%d-%s", (int)getpid(), design->name);
     remove_leftovers();
@@ -80,12 +74,12 @@ int bench_lab_start(struct bench_lab *l, const struct bench_params *p, const str
         l->lab.name[0] = 0; /* another's */
         return rc;
     }
-    snprintf(options, sizeof options, "--keys dense --locks %" PRIu64 " --sessions %u --fresh", p->workload.locks,
-             p->clients / p->nodes + SESSIONS_SPARE);
-    lab_rack_serve(&l->rack, options);
+    snprintf(l->options, sizeof l->options, "--keys %s --locks %" PRIu64 " --sessions %u", p->workload.names ? "named" : "dense",
+             p->workload.locks, p->clients / (lab_rack_is_node(&l->rack) ? 1 : p->nodes) + BENCH_SESSIONS_SPARE);
+    lab_rack_serve(&l->rack, l->options, true);
     usleep(LOOK_US);
     if (lab_rack_has_switch(&l->rack))
-        lab_rack_switch(&l->rack, true);
+        lab_rack_control(&l->rack, true);
     rc = await_lock(l);
     if (rc)
         snprintf(why, BENCH_WHY_LEN, "the lab's rack does not come up");

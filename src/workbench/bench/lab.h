@@ -10,6 +10,7 @@
 struct bench_lab {
     struct lab lab;
     struct lab_rack rack;
+    char options[128]; /* of `pawl serve` */
 };
 
 /* Removes the remains of a killed benchmark first. */

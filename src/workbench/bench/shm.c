@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Benchmarks on this machine, on shared memory or over UDP: real processes (or threads), each with a session of its own, pinned to
- * the cores in turn. */
+/* Benchmarks on this machine, on shared memory, over UDP or on a memory node: real processes (or threads), each with a session of
+ * its own, pinned to the cores in turn. */
 #include "client/memory.h"
 #include "client/net.h"
 #include "workbench/baselines/baselines.h"
-#include "workbench/bench/bench.h"
-#include "workbench/bench/lab.h"
-#include "workbench/lab/loopback.h"
+#include "workbench/bench/place.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,10 +22,8 @@
 #define LOOK_NS (2 * NS_PER_MS)      /* how often the parent looks up */
 #define PATIENCE_NS (20 * NS_PER_S)  /* for clients to end after they were told */
 #define OPENING_NS (300 * NS_PER_S)  /* for all of them to open their sessions and map large tables */
-#define SESSIONS_SPARE 8
-#define REQUESTS 64           /* of one session over UDP: what it holds, and what is still being released */
-#define HOLDERS_MAX 32        /* sessions, each with */
-#define HELD_EACH RECORDS_MAX /* ranges */
+#define HOLDERS_MAX 32               /* sessions, each with */
+#define HELD_EACH RECORDS_MAX        /* ranges */
 
 /* A client's results, in memory that it shares with the parent. */
 struct client_report {
@@ -49,10 +44,7 @@ struct control {
 struct bench_shm {
     const struct bench_params *params;
     const struct design *design;
-    char folder[64];
-    char place[128];      /* "local:" and the segment's path */
-    struct loopback rack; /* over UDP: where it is instead, */
-    struct bench_lab lab; /* or this */
+    struct bench_place place;
     struct control *control;
     struct client_report *reports;
     struct validator *validators;
@@ -187,34 +179,9 @@ static void pin(unsigned number)
 static void touch_all(struct bench_shm *b, pawl *p)
 {
     const struct memory_session *m = memory_of(p);
-    if (m && !layout_is_sparse(m->segment->header)) /* that may be more than there is */
+    if (m && m->segment && !layout_is_sparse(m->segment->header)) /* that may be more than there is */
         madvise(m->segment->base, m->segment->size, MADV_POPULATE_WRITE);
     madvise(b->validators, validator_bytes(b), MADV_POPULATE_WRITE);
-}
-
-/* Enters a host of the lab and opens the space there. Only one process of a host can bypass the network stack. */
-static int open_in_lab(const struct bench_shm *b, unsigned number, pawl **out)
-{
-    char place[LAB_PLACE], fast[LAB_PLACE + 16];
-    if (bench_lab_enter(&b->lab, number % b->params->nodes, place))
-        return -ENOENT;
-    snprintf(fast, sizeof fast, "%s?wire=afxdp", place);
-    return pawl_open(b->params->fast && number < b->params->nodes ? fast : place, NULL, out);
-}
-
-static int open_client(const struct bench_shm *b, unsigned number, pawl **out)
-{
-    const struct bench_params *p = b->params;
-    const pawl_options options = {.flags = PAWL_NO_CREATE};
-    char place[LOOPBACK_PLACE_LEN];
-    if (!p->packets)
-        return pawl_open(b->place, &options, out);
-    if (p->lab)
-        return open_in_lab(b, number, out);
-    if (p->place)
-        return pawl_open(p->fast && !number ? p->fast_place : p->place, NULL, out);
-    loopback_place(&b->rack, number % p->nodes, place);
-    return pawl_open(place, NULL, out);
 }
 
 static void *client_main(void *arg)
@@ -226,7 +193,7 @@ static void *client_main(void *arg)
     pawl *p;
     char go;
     pin(c->number);
-    int rc = open_client(b, c->number, &p);
+    int rc = bench_place_session(&b->place, c->number, &p);
     if (rc)
         r->error = fail(r->why, rc, "a client could not open the space");
     else
@@ -250,21 +217,17 @@ static void *client_main(void *arg)
 
 /* ---- the parent ---- */
 
-static bool start_client(struct bench_shm *b, struct client *c, pid_t parent)
+static bool start_client(struct bench_shm *b, struct client *c)
 {
     if (b->params->threads)
         return !pthread_create(&c->thread, NULL, client_main, c);
-    fflush(NULL);
-    c->pid = fork();
+    c->pid = child_fork();
     if (c->pid)
         return c->pid > 0;
-    /* The terminal's signals reach the children, too, but the parent says when to end; should it die, they end at once. */
+    /* The terminal's signals reach the children, too, but the parent says when to end. */
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_DFL);
     signal(SIGHUP, SIG_IGN);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(1);
     client_main(c);
     _exit(0);
 }
@@ -354,16 +317,11 @@ static int watch(struct bench_shm *b, struct client *clients, uint64_t start, ch
 /* Ends all clients, whatever happened. */
 static void end_clients(struct bench_shm *b, struct client *clients, unsigned started, bool kill_them)
 {
-    for (unsigned i = 0; i < started; i++) {
-        if (b->params->threads) {
+    for (unsigned i = 0; i < started; i++)
+        if (b->params->threads)
             pthread_join(clients[i].thread, NULL);
-        } else if (clients[i].pid > 0) {
-            if (kill_them)
-                kill(clients[i].pid, SIGKILL);
-            while (waitpid(clients[i].pid, NULL, 0) < 0 && errno == EINTR)
-                ;
-        }
-    }
+        else
+            child_end(&clients[i].pid, kill_them ? SIGKILL : 0);
 }
 
 /* Sums the grants by granter: each host's counters, as its last client saw them. If hosts do not count, the servers granted. */
@@ -417,10 +375,9 @@ static int collect(const struct bench_shm *b, uint64_t start, struct bench_round
 static int run_clients(struct bench_shm *b, struct client *clients, struct bench_round *out, char why[BENCH_WHY_LEN])
 {
     unsigned started = 0, wanted = b->params->clients;
-    pid_t parent = getpid();
     for (; started < wanted; started++) {
         clients[started] = (struct client){.bench = b, .number = started};
-        if (!start_client(b, &clients[started], parent))
+        if (!start_client(b, &clients[started]))
             break;
     }
     int rc = 0;
@@ -471,16 +428,18 @@ static int make_locks(struct bench_shm *b, char why[BENCH_WHY_LEN])
         .design = b->design->name,
         .keys = w->names ? PAWL_KEYS_NAMED : PAWL_KEYS_SPARSE,
         .capacity = w->locks,
-        .sessions = b->params->clients + SESSIONS_SPARE + (w->held ? HOLDERS_MAX : 0),
+        .sessions = b->params->clients + BENCH_SESSIONS_SPARE + (w->held ? HOLDERS_MAX : 0),
         .holds = w->held ? HELD_EACH : 0,
         .range_units = w->length_count ? w->units : 0,
         .range_max = w->length_count ? w->units : 0,
         .flags = PAWL_MUST_CREATE,
     };
+    static const pawl_options there;
+    bool made = b->place.node; /* by the node */
     char text[WORKLOAD_NAME_LEN];
     pawl_grant grant;
     pawl *p;
-    int rc = pawl_open_tuned(b->place, &options, bench_knobs(b->params, b->design), &p);
+    int rc = pawl_open_tuned(b->place.at, made ? &there : &options, made ? NULL : bench_knobs(b->params, b->design), &p);
     if (rc)
         return fail(why, rc, "cannot make a space");
     for (uint64_t lock = 0; lock < w->locks && !rc && !*b->params->interrupted; lock++) {
@@ -504,14 +463,14 @@ static int hold_ranges(struct bench_shm *b, char why[BENCH_WHY_LEN])
     int rc = 0;
     uint64_t held = w->held;
     if (held && b->design == &design_ofd) { /* a process may not have so many descriptions as it would take */
-        rc = pawl_open(b->place, &options, &b->holders[b->holder_count++]);
+        rc = pawl_open(b->place.at, &options, &b->holders[b->holder_count++]);
         if (!rc)
             rc = ofd_hold_apart(&memory_of(b->holders[0])->locker.seat, 0, w->units / 2, w->units / 2 / held, held, &b->held_fd);
         held = 0;
     }
     for (uint64_t i = 0; i < held && !rc && !*b->params->interrupted; i++) {
         if (i % HELD_EACH == 0) {
-            rc = pawl_open(b->place, &options, &b->holders[b->holder_count]);
+            rc = pawl_open(b->place.at, &options, &b->holders[b->holder_count]);
             if (rc)
                 return fail(why, rc, "cannot open a session for what is held all the while");
             b->holder_count++;
@@ -522,22 +481,6 @@ static int hold_ranges(struct bench_shm *b, char why[BENCH_WHY_LEN])
         rc = pawl_lock_range(p, workload_key(w, i % w->locks, text), at * unit, (at + 1) * unit, PAWL_EXCLUSIVE, PAWL_TRY, &grant);
     }
     return rc ? fail(why, rc, "cannot hold so many ranges") : 0;
-}
-
-static int start_rack(struct bench_shm *b, char why[BENCH_WHY_LEN])
-{
-    const struct bench_params *p = b->params;
-    if (p->lab)
-        return bench_lab_start(&b->lab, p, b->design, why);
-    const struct loopback_params l = {.design = b->design,
-                                      .knobs = bench_knobs(p, b->design),
-                                      .machines = (uint16_t)p->nodes,
-                                      .sessions = (uint16_t)(p->clients / p->nodes + SESSIONS_SPARE),
-                                      .requests = REQUESTS,
-                                      .servers = 1,
-                                      .locks = p->workload.locks};
-    int rc = loopback_start(&b->rack, &l);
-    return rc ? fail(why, rc, "a rack on loopback") : 0;
 }
 
 int bench_shm_open(const struct bench_params *p, const struct design *design, struct bench_shm **out, char why[BENCH_WHY_LEN])
@@ -558,14 +501,9 @@ int bench_shm_open(const struct bench_params *p, const struct design *design, st
     int rc = zipf_init(&b->zipf, workload_items(&p->workload), (uint32_t)p->workload.zipf);
     if (rc)
         return fail(why, rc, "the distribution of the locks");
-    if (p->packets)
-        return p->place ? 0 : start_rack(b, why);
-    snprintf(b->folder, sizeof b->folder, SEGMENT_DIR "/pawl-bench.%d.XXXXXX", (int)getpid());
-    if (!mkdtemp(b->folder)) {
-        b->folder[0] = 0;
-        return fail(why, -errno, "a folder in " SEGMENT_DIR);
-    }
-    snprintf(b->place, sizeof b->place, "local:%s/%s", b->folder, design->name);
+    rc = bench_place_open(&b->place, p, design, why);
+    if (rc || !b->place.at[0] || (p->node && !p->workload.names))
+        return rc; /* dense keys are there */
     rc = make_locks(b, why);
     return rc ? rc : hold_ranges(b, why);
 }
@@ -578,13 +516,7 @@ void bench_shm_close(struct bench_shm *b)
         close(b->held_fd);
     /* The sessions that hold ranges end with this process: releasing thousands of holds in order would take longer than the whole
      * measurement, and their space is removed now. */
-    if (b->rack.pid > 0)
-        loopback_stop(&b->rack);
-    bench_lab_stop(&b->lab);
-    if (b->folder[0]) {
-        unlink(b->place + strlen("local:"));
-        rmdir(b->folder);
-    }
+    bench_place_close(&b->place);
     for (unsigned i = 0; i < 2; i++)
         if (b->start_pipe[i] >= 0)
             close(b->start_pipe[i]);

@@ -112,13 +112,25 @@ static const struct variant {
     {FISSLOCK("unpaused", UNPAUSED, FISSLOCK_RESTLESS, "a lock that moves is decided at both places")},
     {FISSLOCK("blank", BLANK, FISSLOCK_RESTLESS, "a free lock moves without its token")},
     {FISSLOCK("amnesia", AMNESIA, FISSLOCK_RESTLESS, "a server that lost its memory decides at once")},
+    {SRVLOCK("silent", SILENT, "a host does not report its shared holds to a server that restarted")},
     {COORDINATOR("clock", CLOCK, "lives begin at what the wall clock shows")},
     {COORDINATOR("anonymous", ANONYMOUS, "a state that is missing is taken for a new space, and spaces have no id")},
     {COORDINATOR("early", EARLY, "answers are sent before the log is synced")},
     {"busted-coordinator-lease", &design_srvlock, COORD_MISTAKE_LEASE, RESTARTED, 0,
      "the lease that was given before is not known after a restart"},
     {COORDINATOR("places", PLACES, "a lock server's place is not known after a restart, and a superseded server goes on")},
+    {"busted-coordinator-hasty", &design_srvlock, COORD_MISTAKE_HASTY, RESTARTED, 0,
+     "a lock server's successor waits for lock leases, and not until hosts that are cut off have ended"},
+    {"busted-coordinator-outlives", &design_srvlock, COORD_MISTAKE_OUTLIVES, RESTARTED, 0,
+     "a host goes on when its membership lease has ended"},
     {COORDINATOR("torn", TORN, "damage of the log is taken for an append that was not completed")},
+    {COORDINATOR("reuse", REUSE, "an index is used again when one host has let go of it")},
+    {"busted-coordinator-floor", &design_srvlock, SRV_MISTAKE_FLOOR, FAULTS_ALL | FAULTS_COORDINATOR, 0,
+     "the tokens of a name that comes back do not begin above its former ones"},
+    {"busted-fisslock-generation", &design_fisslock, FISSION_MISTAKE_GENERATION, FAULTS_ALL | FAULTS_COORDINATOR, FIXED,
+     "the decider takes packets of all generations of an index"},
+    {"busted-fisslock-name-floor", &design_fisslock, FISSION_MISTAKE_FLOOR, FAULTS_ALL | FAULTS_COORDINATOR, FIXED,
+     "the tokens of a name that comes back do not begin above its former ones"},
     {CITRON("no-abort", NO_ABORT, FAULTS_ALL, "a client that made itself known too late goes on")},
     {CITRON("no-wait", NO_WAIT, FAULTS_ALL, "T_wait is not waited out")},
     {CITRON("no-fence", NO_FENCE, LATE, "a census does not shut out lost sessions")},
@@ -146,7 +158,7 @@ __attribute__((constructor)) static void make_tables(void)
         tables[i].name = v->name;
         tables[i].summary = v->summary;
         tables[i].kind = DESIGN_BUSTED;
-        tables[i].substrates &= ~(uint32_t)(DESIGN_ON_UDP | DESIGN_ON_NODE);
+        tables[i].substrates &= ~(uint32_t)(DESIGN_ON_UDP | DESIGN_ON_NODES);
         tables[i].tolerates = v->faults;
         tables[i].mistakes = v->mistakes;
         if (!v->of->packet)

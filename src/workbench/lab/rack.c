@@ -8,17 +8,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define ADDRESS "10.77.%u.254" /* lab_address() of a rack's switch */
-#define WORDS (16 * LAB_HOSTS_MAX + 2 * LAB_PINS + 512)
+#define PORTS (16 * (LAB_HOSTS_MAX + 1))
+#define WORDS (PORTS + 2 * LAB_PINS + 512)
 
 bool lab_rack_has_switch(const struct lab_rack *r)
 {
     const struct design *d = design_find(r->design);
     return d && d->packet && d->packet->switch_packet;
+}
+
+bool lab_rack_is_node(const struct lab_rack *r)
+{
+    const struct design *d = design_find(r->design);
+    return d && d->substrates & DESIGN_ON_NODE_XDP;
 }
 
 bool lab_rack_can_divide(const char *design)
@@ -38,38 +44,52 @@ static pid_t start(const struct lab_rack *r, const char *words)
 {
     char line[WORDS + 64];
     snprintf(line, sizeof line, "exec /proc/%d/exe %s >/dev/null", (int)getpid(), words);
-    fflush(NULL);
-    pid_t parent = getpid(), pid = fork();
+    pid_t pid = child_fork();
     if (pid)
         return pid > 0 ? pid : 0;
     setpgid(0, 0); /* the terminal's Ctrl-C is not for it: the parent says when to end */
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() == parent && !lab_enter(r->lab, r->rack, LAB_SWITCH))
+    if (!lab_enter(r->lab, r->rack, LAB_SWITCH))
         execl("/bin/sh", "sh", "-c", line, (char *)NULL);
     _exit(127);
 }
 
-void lab_rack_serve(struct lab_rack *r, const char *options)
+/* The interfaces that lock packets arrive by. */
+static void list_ports(const struct lab_rack *r, char out[PORTS])
 {
-    char words[WORDS], more[LAB_PATH + 64] = "";
-    int len = snprintf(more, sizeof more, "--state " LAB_DIR "/%s/" LAB_STATE "%u", r->lab->name, r->rack);
-    if (r->divided)
-        snprintf(more + len, sizeof more - (size_t)len, " --racks %u", r->lab->racks);
-    snprintf(words, sizeof words, "serve --listen " ADDRESS ":7070 --space " LAB_SPACE " --design %s %s %s", r->rack, r->lab->id,
-             r->design, options, more);
-    r->coordinator = start(r, words);
-}
-
-void lab_rack_switch(struct lab_rack *r, bool fresh)
-{
-    char pins[LAB_PINS], ports[16 * (LAB_HOSTS_MAX + 1)] = "", one[16], number[32] = "", words[WORDS];
-    lab_rack_pins(r, pins);
+    char one[16];
+    *out = 0;
     for (unsigned h = 1; h <= (r->lab->in_path ? r->lab->hosts : 1); h++) {
         lab_port(r->lab, h, one);
-        snprintf(ports + strlen(ports), sizeof ports - strlen(ports), "%s%s", h > 1 ? "," : "", one);
+        snprintf(out + strlen(out), PORTS - strlen(out), "%s%s", h > 1 ? "," : "", one);
     }
     if (r->divided && r->lab->in_path && r->lab->racks > 1) /* packets of other racks' hosts arrive there */
-        snprintf(ports + strlen(ports), sizeof ports - strlen(ports), ",%s", LAB_SPINE);
+        snprintf(out + strlen(out), PORTS - strlen(out), ",%s", LAB_SPINE);
+}
+
+void lab_rack_serve(struct lab_rack *r, const char *options, bool fresh)
+{
+    char words[WORDS], more[PORTS + LAB_PINS + 64], ports[PORTS], pins[LAB_PINS];
+    lab_rack_pins(r, pins);
+    list_ports(r, ports);
+    r->options = options;
+    int len = lab_rack_is_node(r) ? snprintf(more, sizeof more, "--dev %s --pin %s", ports, pins)
+                                  : snprintf(more, sizeof more, "--state " LAB_DIR "/%s/" LAB_STATE "%u", r->lab->name, r->rack);
+    if (r->divided)
+        snprintf(more + len, sizeof more - (size_t)len, " --racks %u", r->lab->racks);
+    snprintf(words, sizeof words, "serve --listen " ADDRESS ":7070 --space " LAB_SPACE " --design %s %s %s %s", r->rack, r->lab->id,
+             r->design, options, more, fresh ? "--fresh" : "");
+    *(lab_rack_is_node(r) ? &r->control : &r->coordinator) = start(r, words);
+}
+
+void lab_rack_control(struct lab_rack *r, bool fresh)
+{
+    char pins[LAB_PINS], ports[PORTS], number[32] = "", words[WORDS];
+    if (lab_rack_is_node(r)) {
+        lab_rack_serve(r, r->options, fresh);
+        return;
+    }
+    lab_rack_pins(r, pins);
+    list_ports(r, ports);
     if (r->divided)
         snprintf(number, sizeof number, "--rack %u", r->rack);
     snprintf(words, sizeof words,
@@ -91,16 +111,6 @@ bool lab_rack_move(const struct lab_rack *first, unsigned slot, unsigned end, un
     return pid && !status;
 }
 
-void lab_rack_end(pid_t *pid, int how)
-{
-    if (*pid <= 0)
-        return;
-    kill(*pid, how);
-    while (waitpid(*pid, NULL, 0) < 0 && errno == EINTR)
-        ;
-    *pid = 0;
-}
-
 void lab_rack_pins(const struct lab_rack *r, char out[LAB_PINS])
 {
     char bpf[LAB_PATH];
@@ -118,8 +128,8 @@ void lab_rack_forget(const struct lab_rack *r)
 
 void lab_rack_stop(struct lab_rack *r)
 {
-    lab_rack_end(&r->control, SIGTERM);
-    lab_rack_end(&r->coordinator, SIGTERM);
+    child_end(&r->control, SIGTERM);
+    child_end(&r->coordinator, SIGTERM);
     lab_rack_forget(r);
 }
 

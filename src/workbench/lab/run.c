@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #define WORKERS_MAX 64
@@ -45,6 +44,7 @@ static const struct lab_run *run;
 static pid_t workers[WORKERS_MAX];
 static struct lab_rack racks[LAB_RACKS_MAX + 1];
 static struct lab_outcome *sum;
+static bool shares; /* the design has a shared mode */
 
 static uint64_t now_ns(void)
 {
@@ -68,7 +68,7 @@ static bool work(unsigned w, pawl *p, struct rng *rng)
     pawl_grant g;
     uint64_t key = rng_below(rng, HOT * (sum->divided ? lab->racks : 1));
     struct held h = {.lock = (uint32_t)((sum->divided ? 0 : HOT * (rack_of(w) - 1)) + key),
-                     .mode = rng_chance(rng, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE};
+                     .mode = rng_chance(rng, 1, 2) && shares ? PAWL_SHARED : PAWL_EXCLUSIVE};
     if (run->careless && !w)
         key = LOCKS; /* a lock that no other worker wants */
     int rc = pawl_timedlock(p, pawl_id(key), (enum pawl_mode)h.mode, pawl_in(2 * NS_PER_S), &g);
@@ -98,7 +98,6 @@ static void worker(unsigned w, uint64_t seed)
     bool first = w % run->workers == 0; /* only one process of a host can bypass the network stack */
     lab_rack_place(&racks[rack_of(w)], place);
     snprintf(where, sizeof where, "%s%s", place, run->afxdp && first ? "?wire=afxdp" : "");
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     rng_seed(&rng, seed);
     if (lab_enter(lab, rack_of(w), host_of(w)))
         _exit(1);
@@ -118,7 +117,7 @@ static void worker(unsigned w, uint64_t seed)
 
 static void start_worker(unsigned w, uint64_t seed)
 {
-    workers[w] = fork();
+    workers[w] = child_fork();
     if (!workers[w])
         worker(w, seed);
 }
@@ -170,9 +169,9 @@ static void pull_cable(unsigned rack, struct rng *rng)
 /* The locks are lost; the switch waits until no host can hold anything from before. */
 static void lose_locks(unsigned rack)
 {
-    lab_rack_end(&racks[rack].control, SIGTERM);
+    child_end(&racks[rack].control, SIGTERM);
     lab_rack_forget(&racks[rack]);
-    lab_rack_switch(&racks[rack], false);
+    lab_rack_control(&racks[rack], false);
     sum->losses++;
     usleep(2500000); /* closed for a lease */
 }
@@ -187,28 +186,28 @@ static void move_locks(struct rng *rng)
 static void something(struct rng *rng)
 {
     unsigned w = (unsigned)rng_below(rng, sum->processes), rack = rack_of(w);
-    switch (rng_below(rng, lab_rack_has_switch(&racks[rack]) ? 8 : 4)) {
+    switch (rng_below(rng, lab_rack_has_switch(&racks[rack]) || lab_rack_is_node(&racks[rack]) ? 8 : 4)) {
     case 0:
     case 1:
         pull_cable(rack, rng);
         break;
     case 2:
     case 3:
-        lab_rack_end(&workers[w], SIGKILL);
+        child_end(&workers[w], SIGKILL);
         start_worker(w, rng_next(rng));
         sum->processes_killed++;
         break;
     case 4:
     case 5: /* the program goes on; another takes over */
-        lab_rack_end(&racks[rack].control, SIGKILL);
+        child_end(&racks[rack].control, SIGKILL);
         usleep(200000);
-        lab_rack_switch(&racks[rack], false);
+        lab_rack_control(&racks[rack], false);
         sum->controls_killed++;
         break;
     case 6: /* detached for a while; the locks are as they were */
-        lab_rack_end(&racks[rack].control, SIGTERM);
+        child_end(&racks[rack].control, SIGTERM);
         usleep((useconds_t)rng_below(rng, 500000));
-        lab_rack_switch(&racks[rack], false);
+        lab_rack_control(&racks[rack], false);
         sum->restarts++;
         break;
     default:
@@ -276,10 +275,13 @@ static int check(void)
     if (!run->workers || sum->processes > WORKERS_MAX)
         return explain(-EINVAL, "the lab has %u hosts, and all workers together must be between 1 and %d", lab->hosts * lab->racks,
                        WORKERS_MAX);
-    if (!d || !d->packet || !(d->substrates & DESIGN_ON_UDP) || (packet_divides(d->packet) && !sum->divided))
+    bool packets = d && d->packet && d->substrates & DESIGN_ON_UDP && (!packet_divides(d->packet) || sum->divided);
+    if (!packets && !(d && d->substrates & DESIGN_ON_NODE_XDP))
         return explain(-EINVAL,
-                       "the design '%s' does not run in a lab; fisslock, fisslock-stay, fisslock-racks, netlock and srvlock do",
+                       "the design '%s' does not run in a lab; fisslock, fisslock-stay, fisslock-racks, netlock, srvlock and those "
+                       "on a memory node do",
                        run->design);
+    shares = d->features & DESIGN_SHARED;
     if (run->moves && (!sum->divided || lab->racks < 2))
         return explain(-EINVAL, "--moves is for locks that are divided among several racks: --design fisslock-racks");
     return lab_processes(lab) ? explain(-EEXIST, "something runs in this lab already") : 0;
@@ -290,12 +292,12 @@ static void start_racks(void)
     for (unsigned rack = 1; rack <= lab->racks; rack++) {
         racks[rack] = (struct lab_rack){.lab = lab, .rack = rack, .design = run->design, .divided = sum->divided};
         if (rack == 1 || !sum->divided)
-            lab_rack_serve(&racks[rack], "--keys dense --locks 1000 --lease 1s --fresh");
+            lab_rack_serve(&racks[rack], "--keys dense --locks 1000 --lease 1s", true);
     }
     usleep(SERVE_US);
     for (unsigned rack = 1; rack <= lab->racks; rack++)
         if (lab_rack_has_switch(&racks[rack]))
-            lab_rack_switch(&racks[rack], true);
+            lab_rack_control(&racks[rack], true);
 }
 
 static int start_noise(void)
@@ -335,7 +337,7 @@ static void stop_all(void)
 {
     __atomic_store_n(&board->stop, 1, __ATOMIC_RELEASE);
     for (unsigned w = 0; w < sum->processes; w++)
-        lab_rack_end(&workers[w], sum->stuck ? SIGKILL : 0);
+        child_end(&workers[w], sum->stuck ? SIGKILL : 0);
     for (unsigned rack = 1; rack <= lab->racks; rack++)
         lab_rack_stop(&racks[rack]);
     sum_noise();

@@ -13,11 +13,12 @@
 
 #define PORT 7
 #define SALT UINT64_C(0x636f6f7264)
-#define INBOX 256u           /* packets that wait: a socket's buffer */
-#define BATCH 8u             /* packets that are answered together */
-#define CRASHES_MAX 12       /* in the time in which faults strike, on average */
-#define SYNC_CRASH_ONE_IN 24 /* syncs */
-#define FLIP_BYTES 700u      /* at the end of the log: bits are flipped there, where something is */
+#define INBOX 256u               /* packets that wait: a socket's buffer */
+#define BATCH 8u                 /* packets that are answered together */
+#define CRASHES_MAX 12           /* in the time in which faults strike, on average */
+#define SYNC_CRASH_ONE_IN 24     /* syncs */
+#define FLIP_BYTES 700u          /* at the end of the log: bits are flipped there, where something is */
+#define SYNC_NS (50 * NS_PER_US) /* of a disk that is not slow */
 #define WALL_BEGIN 100000u
 static const char PATH_OURS[] = "state";
 static const char PATH_OTHER[] = "elsewhere";
@@ -32,7 +33,7 @@ struct rack_coordinator {
     struct rng random;
     uint32_t active; /* faults in this run */
     /* Set by the operator: */
-    uint64_t lease_ns;
+    uint64_t lease_ns, member_ns, locks;
     const char *path;
     uint32_t wall; /* the clock, in lives */
     /* Faults of the disk: */
@@ -90,8 +91,9 @@ static struct coord_params params_of(struct rack_coordinator *k)
         .design = &k->design,
         .knobs = p->knobs,
         .space = "sim",
-        .locks = p->locks,
+        .locks = k->locks,
         .lease_ns = k->lease_ns,
+        .member_ns = max_u64(k->member_ns, k->lease_ns),
         .retry_ns = p->retry_ns,
         .machines = c->machines,
         .sessions = c->sessions,
@@ -141,6 +143,8 @@ static void run(struct rack_coordinator *k)
     struct sim *sim = &k->rack->sim;
     for (;;) {
         unsigned answers = 0;
+        if (sim_now(sim) >= k->rack->params.safety_ns)
+            k->disk.sync_ns = SYNC_NS; /* it has healed */
         for (unsigned n = 0; n < BATCH && k->count; n++, k->first = (k->first + 1) % INBOX, k->count--)
             answers += service_packet(&k->service, k->inbox[k->first].data, k->inbox[k->first].len, k->inbox[k->first].from,
                                       clock_of(k), &k->answers[answers]);
@@ -238,11 +242,15 @@ static void meanwhile(struct rack_coordinator *k)
         count(k, FAULT_OPERATOR);
         if (rng_chance(r, 1, 2))
             k->lease_ns = (k->rack->params.lease_ns << rng_below(r, 4)) >> rng_below(r, 3); /* a quarter to eight times */
+        if (rng_chance(r, 1, 4))
+            k->member_ns = k->rack->params.lease_ns << rng_below(r, 5);
         k->wall = rng_chance(r, 1, 2) ? k->wall + 1 : (uint32_t)(1 + rng_below(r, 2 * WALL_BEGIN));
         if (rng_chance(r, 1, 3))
             k->path = PATH_OTHER;
         if (rng_chance(r, 1, 2))
             cut_off(k);
+        if (mix64(rng_next(r)) % 8 == 0)
+            k->locks += rng_below(r, k->rack->params.locks - k->locks + 1);
     }
     struct sim_disk_entry *e = sim_disk_find(&k->disk, PATH_OURS);
     if (!strikes(k, FAULT_DISK) || !e || k->path == PATH_OTHER || k->log_end < FLIP_BYTES || k->log_end > e->durable.size)
@@ -340,6 +348,26 @@ void rack_coordinator_restarted(struct rack *r, const struct sim_process *proces
     sim_at(&r->sim, sim_now(&r->sim) + 1, start, k, process->generation);
 }
 
+/* The coordinator does not hear of a lock server and of some hosts for a while. They hear of each other. */
+static void cut_off_granter(struct rack_coordinator *k)
+{
+    struct rack *r = k->rack;
+    struct sim *sim = &r->sim;
+    uint64_t lease = r->params.lease_ns, draw = rng_next(&k->random);
+    uint64_t until = min_u64(sim_now(sim) + 2 * lease + rng_below(&k->random, 4 * (lease + k->member_ns)), r->params.safety_ns);
+    uint32_t server = r->servers[draw % r->server_count].process->host->id;
+    if (!(sim->faults.active & FAULT_BIT(FAULT_PARTITION)) || !rng_chance(&k->random, 2, 3))
+        return;
+    count(k, FAULT_PARTITION);
+    sim_partition(sim, k->host->id, server, until);
+    sim_partition(sim, server, k->host->id, until);
+    for (unsigned i = 0; i < r->params.hosts; i++)
+        if (draw >> (8 + i) & 1) {
+            sim_partition(sim, k->host->id, r->hosts[i].host->id, until);
+            sim_partition(sim, r->hosts[i].host->id, k->host->id, until);
+        }
+}
+
 /* A lock server at another address, which asks for a place again and again. It is given one only if no host can use the old server
  * any more. */
 static void start_spare(void *arg, uint64_t tag)
@@ -348,6 +376,7 @@ static void start_spare(void *arg, uint64_t tag)
     (void)tag;
     r->spare.spare = true;
     r->spare.machine = r->config.server[0];
+    cut_off_granter(r->coordinator);
     int rc = rack_box_add(r, &r->spare, RACK_SERVER, sim_host_new(&r->sim));
     assert(!rc);
 }
@@ -362,6 +391,7 @@ static int take_config(struct rack_coordinator *k)
     const char *why;
     r->config.machines = (uint16_t)(2 * r->config.machines + 2); /* a number is used again when its lease has ended */
     struct coord_params p = params_of(k);
+    p.locks = r->params.locks; /* the space may grow up to this */
     uint64_t switch_locks = r->config.switch_locks;
     p.directory = &none;
     int rc = coordinator_config(&p, &r->config, &why);
@@ -389,10 +419,12 @@ int rack_coordinator_new(struct rack *r)
     k->wall = WALL_BEGIN;
     k->path = PATH_OURS;
     k->lease_ns = r->params.lease_ns;
+    k->locks = r->params.capacity ? r->params.capacity : r->params.locks;
+    k->member_ns = r->params.member_ns;
     sim_disk_init(&k->disk, &r->sim, r->params.seed);
     k->disk.on_sync = on_sync;
     k->disk.ctx = k;
-    k->slow_ns = k->active & FAULT_BIT(FAULT_DISK) ? 1 + rng_below(&k->random, r->params.lease_ns / 4) : 50 * NS_PER_US;
+    k->slow_ns = k->active & FAULT_BIT(FAULT_DISK) ? 1 + rng_below(&k->random, r->params.lease_ns / 4) : SYNC_NS;
     k->host = sim_host_new(&r->sim);
     k->process = k->host ? sim_process_new(k->host) : NULL;
     int rc = k->process ? take_config(k) : -ENOMEM;
@@ -405,7 +437,7 @@ void rack_coordinator_begin(struct rack *r)
     uint64_t times = rng_below(&k->random, CRASHES_MAX);
     start(k, k->process->generation);
     if (k->active & FAULT_BIT(FAULT_OPERATOR) && r->server_count)
-        sim_at_background(&r->sim, rng_below(&k->random, r->params.safety_ns), start_spare, r, 0);
+        sim_at_background(&r->sim, rng_below(&k->random, r->params.safety_ns / 2), start_spare, r, 0);
     if (k->active & FAULT_BIT(FAULT_CRASH_COORDINATOR))
         sim_at_background(&r->sim, 1 + rng_below(&k->random, 1 + r->params.safety_ns / (1 + times)), strike, k, times);
 }

@@ -70,8 +70,20 @@ static void say_beat(const struct rack_member *m, uint16_t machine, uint64_t fou
     b.packet.at = rack_net_addr(address(m));
     b.packet.code = coord_config_sum(&m->welcome.config);
     memcpy(b.switches, m->switches, sizeof b.switches);
+    b.places = m->places;
     b.rules = m->welcome.rules;
     send_packet(m, &b, sizeof b);
+}
+
+/* It holds nothing any more. */
+static void say_leave(const struct rack_member *m)
+{
+    struct coord_packet p;
+    coord_make(&p, COORD_LEAVE, "sim", &m->welcome.config.identity, m->nonce);
+    p.head.from = m->welcome.packet.head.to;
+    p.head.epoch = m->welcome.packet.head.generation;
+    p.role = m->role;
+    send_packet(m, &p, sizeof p);
 }
 
 /* For the machine that the coordinator asked about. */
@@ -101,7 +113,8 @@ static void tick_at(struct rack_member *m, uint64_t at_ns)
 
 bool rack_member_lives(const struct rack_member *m)
 {
-    return m->joined && (m->role != COORD_HOST || rack_member_clock(m) < m->until_ns);
+    bool outlives = MISTAKE(m->rack->config.mistakes, COORD_MISTAKE_OUTLIVES);
+    return m->joined && (m->role != COORD_HOST || outlives || rack_member_clock(m) < m->until_ns);
 }
 
 static void end(struct rack_member *m)
@@ -149,10 +162,9 @@ void rack_member_stop(struct rack_member *m)
 
 /* ---- what the coordinator says ---- */
 
-static uint64_t lease_until(const struct rack_member *m, uint64_t stamp)
+static uint64_t membership_until(const struct rack_member *m, uint64_t stamp)
 {
-    uint64_t lease = m->welcome.config.lease_ns;
-    return stamp + lease - 2 * (lease / COORD_DRIFT_DIVISOR) - 1;
+    return lease_valid_until(stamp, rack_member_ns(&m->welcome.config));
 }
 
 static void on_welcome(struct rack_member *m, const struct coord_welcome *w)
@@ -161,7 +173,8 @@ static void on_welcome(struct rack_member *m, const struct coord_welcome *w)
         return;
     m->welcome = *w;
     memcpy(m->switches, w->switches, sizeof m->switches);
-    m->until_ns = lease_until(m, w->packet.stamp);
+    m->places = w->places;
+    m->until_ns = membership_until(m, w->packet.stamp);
     m->look_for = 0;
     if (m->role == COORD_HOST && rack_member_clock(m) >= m->until_ns)
         return;
@@ -171,7 +184,7 @@ static void on_welcome(struct rack_member *m, const struct coord_welcome *w)
 
 static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
 {
-    uint64_t until = lease_until(m, b->packet.stamp);
+    uint64_t until = membership_until(m, b->packet.stamp);
     if (m->role != COORD_HOST) {
         m->look_for = b->packet.head.index <= m->welcome.config.machines ? (uint16_t)b->packet.head.index : 0;
         return;
@@ -182,6 +195,14 @@ static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
         if (net_addr_known(b->switches[i]) || b->switches[i].port == COORD_AWAY)
             m->switches[i] = b->switches[i];
     m->until_ns = until;
+    if (b->places <= m->places || b->packet.role > m->welcome.config.servers)
+        return;
+    m->places = b->places;
+    if (b->packet.role) {
+        m->welcome.servers[b->packet.role - 1] = b->packet.at;
+        rack_host_place(m, b->packet.role - 1, (uint32_t)b->packet.code);
+    }
+    say_beat(m, 0, 0); /* the coordinator hears of it at once, and there may be more */
 }
 
 void rack_member_packet(struct rack_member *m, const void *data, uint32_t len)
@@ -198,6 +219,9 @@ void rack_member_packet(struct rack_member *m, const void *data, uint32_t len)
         on_acknowledged(m, data);
     bool deaf = m->role == COORD_SERVER && MISTAKE(m->rack->config.mistakes, COORD_MISTAKE_PLACES) &&
                 m->welcome.config.identity.version == rack_coordinator_version(m->rack);
-    if (ours && p->head.type == COORD_REFUSED && p->code == -ESTALE && !deaf) /* I17 */
+    if (ours && p->head.type == COORD_REFUSED && p->code == -ESTALE && !deaf) { /* I17 */
+        if (m->role == COORD_HOST)
+            say_leave(m);
         end(m);
+    }
 }

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/far.h"
+#include "client/offered.h"
+#include "cluster/join.h"
+#include "lib/explain.h"
+#include "pawl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AGAIN_NS (20 * NS_PER_MS) /* between two questions to a node that waits */
+#define ASK_NS (3 * NS_PER_S)     /* for which a place is asked what it is */
+
+char *far_name(const struct net_where *w)
+{
+    char address[NET_ADDR_TEXT], *name;
+    net_addr_print(w->coordinator, address);
+    return asprintf(&name, "pawl://%s/%s", address, w->space) < 0 ? NULL : name;
+}
+
+static int explain_connect(int rc, const char *name)
+{
+    switch (rc) {
+    case -ETIMEDOUT:
+        return explain(rc, "the memory node of %s does not answer", name);
+    case -EAGAIN:
+        return explain(rc, "the memory node of %s has just started, and waits for leases from before to end", name);
+    case -ENOSPC:
+        return explain(-PAWL_ELIMIT, "%s: all client numbers are in use", name);
+    case -ENOENT:
+        return explain(rc, "there is no space at %s", name);
+    default:
+        return explain(rc, "%s: cannot connect: %s", name, strerror(-rc));
+    }
+}
+
+int far_open(const struct net_where *w, const char *name, uint64_t deadline, struct node_udp **out)
+{
+    const struct timespec moment = {.tv_nsec = AGAIN_NS};
+    uint64_t nonce = world_random(&world_real) | 1;
+    struct node_udp *u = calloc(1, sizeof *u);
+    int rc = u ? node_udp_open(u, w->coordinator, w->self) : -ENOMEM;
+    if (rc) {
+        free(u);
+        return explain(rc, "cannot open a socket: %s", strerror(-rc));
+    }
+    while ((rc = fab_node_connect(&u->node, w->space, nonce, deadline)) == -EAGAIN && world_now(&world_real) < deadline)
+        nanosleep(&moment, NULL);
+    if (rc) {
+        far_close(u);
+        return explain_connect(rc, name);
+    }
+    *out = u;
+    return 0;
+}
+
+void far_close(struct node_udp *u)
+{
+    if (!u)
+        return;
+    fab_node_leave(&u->node, 0); /* of no use to one that has left already */
+    node_udp_close(u);
+    free(u);
+}
+
+int far_attach(struct node_udp *u, const char *name, struct layout_header *out)
+{
+    struct fab_node *n = &u->node;
+    union {
+        struct layout_header header;
+        uint64_t words[round_up(sizeof(struct layout_header), 8) / 8];
+    } first;
+    int rc = fab_read(&n->fab, 0, first.words, sizeof first.words);
+    if (rc)
+        return explain_connect(rc == -FAB_EUNKNOWN ? -ETIMEDOUT : -EPROTO, name);
+    const struct layout_header *h = &first.header;
+    const char *fault = layout_fault(h, n->fab.size);
+    char design[LAYOUT_DESIGN_LEN + 1] = {0};
+    memcpy(design, h->design, LAYOUT_DESIGN_LEN);
+    if (fault && !design_find(design) && design_is_offered(design))
+        return refuse_design(design);
+    if (fault)
+        return explain(-PAWL_ESEGMENT, "%s: %s", name, fault);
+    rc = layout_adopt(h, &n->fab);
+    if (!rc)
+        *out = *h;
+    return rc;
+}
+
+int far_is_node(const char *place, bool *is_node)
+{
+    struct net_where w;
+    struct coord_packet ask;
+    struct coord_hosts answer;
+    char address[NET_ADDR_TEXT];
+    int rc = net_where_parse(place, &w);
+    if (!rc && !net_addr_known(w.self) && udp_source_for(w.coordinator, &w.self))
+        rc = explain(-EINVAL, "no route to pawl://%s", place);
+    if (rc)
+        return rc;
+    coord_make(&ask, COORD_WHO, w.space, NULL, world_random(&world_real) | 1);
+    ask.head.index = 1;
+    rc = exchange(w.coordinator, w.self, &ask, sizeof ask, COORD_HOSTS, world_now(&world_real) + ASK_NS, &answer, sizeof answer);
+    net_addr_print(w.coordinator, address);
+    if (rc == -ENOENT)
+        return explain(rc, "there is no space '%s' at %s", w.space, address);
+    if (rc == -ETIMEDOUT)
+        return explain(rc, "no coordinator of '%s' answers at %s (start one with 'pawl serve')", w.space, address);
+    if (rc && rc != -EPROTOTYPE)
+        return explain(rc, "cannot ask %s: %s", address, strerror(-rc));
+    *is_node = rc;
+    return 0;
+}

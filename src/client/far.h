@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reaching a memory node: shared by sessions (memory_far.c) and observers (inspect.c). Functions return 0 or a negative code,
+ * explained. */
+#ifndef PAWL_CLIENT_FAR_H
+#define PAWL_CLIENT_FAR_H
+
+#include "client/net_where.h"
+#include "cluster/layout.h"
+#include "fabric/node_udp.h"
+
+/* "pawl://ADDRESS:PORT/SPACE", for messages; the caller frees it. Null: out of memory. */
+char *far_name(const struct net_where *w);
+
+/* A connected endpoint; the deadline is on CLOCK_MONOTONIC. */
+int far_open(const struct net_where *w, const char *name, uint64_t deadline, struct node_udp **out);
+void far_close(struct node_udp *u); /* may be null; tells the node */
+
+/* Reads where everything is, checks it, and has the endpoint do what the space was made for. */
+int far_attach(struct node_udp *u, const char *name, struct layout_header *out);
+
+/* Whether there is a memory node at the place (that after "pawl://"), and not a coordinator. */
+int far_is_node(const char *place, bool *is_node);
+
+#endif

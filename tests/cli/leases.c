@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two leases, on real processes: clients outlast their coordinator, which is killed for longer than a lock lease; a longer outage
+ * ends holds; 'pawl serve' restarts with its own lock server, and holds stay; a lock server is replaced by one elsewhere. Lock
+ * leases are longer than a busy machine stops a process. */
+#include "client/handle.h"
+#include "tests/shm/space.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <pthread.h>
+
+#define LEASE_S 5
+#define OUTAGE_NS ((LEASE_S + 2) * NS_PER_S)
+#define WORDS_MAX 24
+#define TRIES 30 /* of a lock server that finds no place yet: one a second */
+
+static char folder[] = "/tmp/pawl-leases-XXXXXX", space[32];
+
+/* ---- daemons ---- */
+
+/* The address behind " at " in the first line that the daemon prints. False: it prints none. */
+static bool read_address(int fd, char at[64])
+{
+    char line[256];
+    size_t len = 0;
+    for (ssize_t n; len < sizeof line - 1 && (n = read(fd, line + len, 1)) > 0 && line[len] != '\n';)
+        len += (size_t)n;
+    line[len] = 0;
+    const char *found = strstr(line, " at ");
+    if (found)
+        snprintf(at, 64, "%s", found + strlen(" at "));
+    return found;
+}
+
+/* A daemon with these words, when it is ready; `at` gets its address. 0: it did not start. */
+static pid_t try_to_start(char *at, const char *const *words)
+{
+    const char *build = getenv("PAWL_BUILD");
+    char path[PATH_MAX], *argv[WORDS_MAX + 2] = {path};
+    int pipes[2];
+    unsigned n = 0;
+    for (; words[n]; n++) {
+        CHECK(n < WORDS_MAX);
+        argv[n + 1] = (char *)(uintptr_t)words[n];
+    }
+    snprintf(path, sizeof path, "%s/pawl", build ? build : "build");
+    CHECK_EQ(pipe(pipes), 0);
+    pid_t parent = getpid(), pid = fork();
+    CHECK(pid >= 0);
+    if (!pid) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent)
+            _exit(1);
+        dup2(pipes[1], 1);
+        close(pipes[0]);
+        execv(path, argv);
+        _exit(127);
+    }
+    close(pipes[1]);
+    bool started = read_address(pipes[0], at);
+    close(pipes[0]);
+    if (!started)
+        CHECK_EQ(waitpid(pid, NULL, 0), pid);
+    return started ? pid : 0;
+}
+
+static pid_t start(char *at, const char *const *words)
+{
+    pid_t pid = try_to_start(at, words);
+    CHECK(pid);
+    return pid;
+}
+
+static void end(pid_t pid, int how)
+{
+    CHECK_EQ(kill(pid, how), 0);
+    CHECK_EQ(waitpid(pid, NULL, 0), pid);
+}
+
+struct rack {
+    const char *design, *own, *membership;
+    char at[64]; /* of the coordinator */
+    pid_t coordinator;
+};
+
+static void coordinate(struct rack *r, bool fresh)
+{
+    char lease[16];
+    snprintf(lease, sizeof lease, "%d", LEASE_S);
+    const char *const words[] = {"serve",       "--space",
+                                 space,         "--listen",
+                                 r->at,         "--design",
+                                 r->design,     "--locks",
+                                 "1000",        "--state",
+                                 folder,        "--lease",
+                                 lease,         "--own",
+                                 r->own,        "--membership-lease",
+                                 r->membership, fresh ? "--fresh" : NULL,
+                                 NULL};
+    r->coordinator = start(r->at, words);
+}
+
+/* Starts when there is a place for it. */
+static pid_t server(const struct rack *r, char at[64])
+{
+    char listen[64];
+    snprintf(listen, sizeof listen, "%s", at);
+    const char *const words[] = {"serve", "--join", r->at, "--space", space, "--listen", listen, NULL};
+    pid_t pid = 0;
+    for (unsigned i = 0; !pid && i < TRIES; i++) {
+        if (i)
+            pause_ns(NS_PER_S);
+        pid = try_to_start(at, words);
+    }
+    CHECK(pid);
+    return pid;
+}
+
+static pid_t switcher(const struct rack *r)
+{
+    char at[64];
+    const char *const words[] = {"switch", "--soft", "--join", r->at, "--space", space, "--listen", "127.0.0.1:0", NULL};
+    return start(at, words);
+}
+
+static struct rack begin(const char *design, const char *own, const char *membership)
+{
+    static unsigned racks;
+    struct rack r = {.design = design, .own = own, .membership = membership, .at = "127.0.0.1:0"};
+    snprintf(space, sizeof space, "leases%d-%u", (int)getpid(), racks++);
+    coordinate(&r, true);
+    return r;
+}
+
+/* What grants in the design's racks, each in a process of its own. */
+struct granters {
+    pid_t server, switcher; /* 0: there is none */
+};
+
+static struct granters start_granters(const struct rack *r)
+{
+    char at[64] = "127.0.0.1:0";
+    struct granters g = {0};
+    if (strcmp(r->design, "fisslock"))
+        g.server = server(r, at);
+    if (strcmp(r->design, "srvlock"))
+        g.switcher = switcher(r);
+    return g;
+}
+
+static void end_granters(const struct granters *g)
+{
+    if (g->server)
+        end(g->server, SIGKILL);
+    if (g->switcher)
+        end(g->switcher, SIGKILL);
+}
+
+/* ---- clients ---- */
+
+static pawl *client(const struct rack *r, unsigned host)
+{
+    char where[160];
+    pawl *p;
+    const pawl_options o = {.open_ns = LIMIT_NS};
+    snprintf(where, sizeof where, "pawl://%s/%s?host=127.0.0.%u", r->at, space, host);
+    CHECK_EQ(pawl_open(where, &o, &p), 0);
+    return p;
+}
+
+static pawl_grant lock(pawl *p, const char *name)
+{
+    pawl_grant g;
+    CHECK_EQ(pawl_timedlock(p, pawl_name(name), PAWL_EXCLUSIVE, pawl_in(4 * LIMIT_NS), &g), 0);
+    return g;
+}
+
+static void lock_and_unlock(pawl *p, const char *name)
+{
+    pawl_grant g = lock(p, name);
+    CHECK_EQ(pawl_unlock(p, &g), 0);
+}
+
+/* The hold stays, and a known lock is granted again and again, for longer than a lock lease. */
+static void outlast(pawl *p, const pawl_grant *held, const char *other)
+{
+    unsigned times = 0;
+    for (uint64_t until = pawl_in(OUTAGE_NS); pawl_now() < until; times++) {
+        CHECK_EQ(pawl_check(p, held), 0);
+        if (other)
+            lock_and_unlock(p, other);
+        pause_ns(10 * NS_PER_MS);
+    }
+    printf("held throughout; looked %u times\n", times);
+}
+
+/* ---- scenes ---- */
+
+/* The coordinator is gone for longer than a lock lease: joined hosts do not notice. Then it knows whom to wait for: another host
+ * joins at once, though the membership lease is a minute. */
+static void outage(const char *design)
+{
+    struct rack r = begin(design, "0", "60");
+    struct granters g = start_granters(&r);
+    pawl *p = client(&r, 2);
+    lock_and_unlock(p, "known");
+    pawl_grant held = lock(p, "held");
+    end(r.coordinator, SIGKILL);
+    outlast(p, &held, "known");
+    coordinate(&r, false);
+    lock_and_unlock(p, "new");
+    pawl *q = client(&r, 3);
+    pawl_grant other;
+    CHECK_EQ(pawl_trylock(q, pawl_name("held"), PAWL_EXCLUSIVE, &other), -PAWL_EHELD);
+    CHECK_EQ(pawl_check(p, &held), 0);
+    CHECK_EQ(pawl_unlock(p, &held), 0);
+    lock_and_unlock(q, "held");
+    pawl_close(q);
+    pawl_close(p);
+    end_granters(&g);
+    end(r.coordinator, SIGKILL);
+    printf("%s: the coordinator was away\n", design);
+}
+
+/* 'pawl serve' is killed with its lock server, and starts again: hosts report what they hold. */
+static void restart(void)
+{
+    struct rack r = begin("srvlock", "1", "60");
+    pawl *p = client(&r, 2), *q = client(&r, 3);
+    pawl_grant held = lock(p, "held"), none;
+    end(r.coordinator, SIGKILL);
+    coordinate(&r, false);
+    outlast(p, &held, NULL);
+    CHECK_EQ(pawl_trylock(q, pawl_name("held"), PAWL_EXCLUSIVE, &none), -PAWL_EHELD);
+    CHECK_EQ(pawl_unlock(p, &held), 0);
+    pawl_grant next = lock(q, "held");
+    CHECK(next.token > held.token);
+    pawl_close(q);
+    pawl_close(p);
+    end(r.coordinator, SIGKILL);
+    printf("'pawl serve' has restarted\n");
+}
+
+/* The coordinator is gone for longer than the membership lease: holds end, and clients are told. */
+static void too_long(void)
+{
+    char lease[16], at[64] = "127.0.0.1:0";
+    snprintf(lease, sizeof lease, "%d", LEASE_S + 1);
+    struct rack r = begin("srvlock", "0", lease);
+    pid_t granter = server(&r, at);
+    pawl *p = client(&r, 2);
+    pawl_grant held = lock(p, "held");
+    end(r.coordinator, SIGKILL);
+    int rc = 0;
+    for (uint64_t until = pawl_in(LIMIT_NS); !rc && pawl_now() < until;) {
+        rc = pawl_check(p, &held);
+        pause_ns(10 * NS_PER_MS);
+    }
+    CHECK_EQ(rc, -PAWL_ELOST);
+    CHECK_EQ(pawl_unlock(p, &held), -PAWL_ELOST);
+    pawl_close(p);
+    coordinate(&r, false);
+    pawl *q = client(&r, 3);
+    pawl_grant next = lock(q, "held");
+    CHECK(next.token > held.token);
+    pawl_close(q);
+    end(granter, SIGKILL);
+    end(r.coordinator, SIGKILL);
+    printf("the coordinator was away for too long\n");
+}
+
+/* A lock server is stopped, and takes no part any more; another one gets its place, and hosts that have joined find it. The first
+ * goes on, and grants nothing. `orderly`: the first one ends by itself, and holds stay. */
+static void replace(bool orderly)
+{
+    struct rack r = begin("srvlock", "0", "60");
+    char first_at[64] = "127.0.0.1:0", second_at[64] = "127.0.0.1:0";
+    pid_t first = server(&r, first_at);
+    pawl *p = client(&r, 2), *q = client(&r, 3);
+    lock_and_unlock(q, "held");
+    pawl_grant held = {0}, none;
+    if (orderly) {
+        held = lock(p, "held");
+        end(first, SIGTERM);
+    } else {
+        CHECK_EQ(kill(first, SIGSTOP), 0);
+    }
+    pid_t second = server(&r, second_at);
+    CHECK(strcmp(first_at, second_at) != 0);
+    if (orderly)
+        outlast(p, &held, NULL);
+    else
+        held = lock(p, "held");
+    if (!orderly)
+        CHECK_EQ(kill(first, SIGCONT), 0);
+    for (unsigned i = 0; i < 20; i++)
+        CHECK_EQ(pawl_trylock(q, pawl_name("held"), PAWL_EXCLUSIVE, &none), -PAWL_EHELD);
+    CHECK_EQ(pawl_check(p, &held), 0);
+    CHECK_EQ(pawl_unlock(p, &held), 0);
+    pawl_grant next = lock(q, "held");
+    CHECK(next.token > held.token);
+    pawl_close(q);
+    pawl_close(p);
+    if (!orderly)
+        end(first, SIGKILL);
+    end(second, SIGKILL);
+    end(r.coordinator, SIGKILL);
+    printf("a lock server was replaced%s\n", orderly ? ", orderly" : "");
+}
+
+/* ---- goodput ---- */
+
+#define WORKERS 4
+
+struct worker {
+    pthread_t thread;
+    pawl *p;
+    char name[16];
+    uint64_t locked; /* how often */
+    const uint32_t *stop;
+};
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    while (!__atomic_load_n(w->stop, __ATOMIC_ACQUIRE)) {
+        lock_and_unlock(w->p, w->name);
+        __atomic_add_fetch(&w->locked, 1, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static uint64_t locked_in(struct worker workers[WORKERS], uint64_t ns)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < WORKERS; i++)
+        sum -= __atomic_load_n(&workers[i].locked, __ATOMIC_RELAXED);
+    pause_ns(ns);
+    for (unsigned i = 0; i < WORKERS; i++)
+        sum += __atomic_load_n(&workers[i].locked, __ATOMIC_RELAXED);
+    return sum;
+}
+
+/* Clients on several hosts lock names that they know, with the coordinator for so long, and then without it. */
+static void goodput(const char *design, uint64_t seconds)
+{
+    struct rack r = begin(design, "0", "60");
+    struct granters g = start_granters(&r);
+    struct worker workers[WORKERS];
+    uint32_t stop = 0;
+    pawl *p = client(&r, 9);
+    pawl_grant held = lock(p, "held");
+    for (unsigned i = 0; i < WORKERS; i++) {
+        workers[i] = (struct worker){.p = client(&r, 2 + i), .stop = &stop};
+        snprintf(workers[i].name, sizeof workers[i].name, "name %u", i);
+        CHECK_EQ(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+    locked_in(workers, NS_PER_S); /* all names are known */
+    uint64_t with = locked_in(workers, seconds * NS_PER_S);
+    end(r.coordinator, SIGKILL);
+    uint64_t without = locked_in(workers, seconds * NS_PER_S);
+    CHECK_EQ(pawl_check(p, &held), 0);
+    __atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+    for (unsigned i = 0; i < WORKERS; i++)
+        CHECK_EQ(pthread_join(workers[i].thread, NULL), 0);
+    coordinate(&r, false);
+    for (unsigned i = 0; i < WORKERS; i++)
+        pawl_close(workers[i].p);
+    pawl_close(p);
+    end_granters(&g);
+    end(r.coordinator, SIGKILL);
+    printf("%s, %d hosts, %" PRIu64 " s each: %" PRIu64 " locks per second with a coordinator, %" PRIu64
+           " without (%.3f); no hold was lost\n",
+           design, WORKERS, seconds, with / seconds, without / seconds, (double)without / (double)with);
+}
+
+static void remove_folder(void)
+{
+    char line[64];
+    snprintf(line, sizeof line, "rm -rf '%s'", folder);
+    if (system(line))
+        perror(folder);
+}
+
+int main(void)
+{
+    CHECK(mkdtemp(folder));
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (getenv("PAWL_OUTAGE_S")) { /* measures, and does nothing else: PAWL_OUTAGE_S=45 build/tests/cli_leases */
+        static const char *const designs[] = {"srvlock", "fisslock", "netlock"};
+        for (size_t i = 0; i < countof(designs); i++)
+            goodput(designs[i], strtoull(getenv("PAWL_OUTAGE_S"), NULL, 10));
+        remove_folder();
+        return 0;
+    }
+    outage("srvlock");
+    outage("fisslock");
+    outage("netlock");
+    restart();
+    too_long();
+    replace(true);
+    replace(false);
+    remove_folder();
+    return 0;
+}

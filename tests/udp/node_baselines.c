@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Baselines on a memory node, which `pawl bench --on node` compares designs with: processes exclude each other, readers share, a
+ * waiter gives up, and a killed holder's lock is recovered, as far as each claims that. */
+#include "node/memory.h"
+#include "tests/udp/rack.h"
+
+#define LEASE_NS (6 * NS_PER_S)
+#define CHILDREN 4
+#define TURNS 100
+
+static const char *const names[] = {"cas", "cas-backoff", "dslr", "drtm"};
+static const struct design *design;
+static struct {
+    uint32_t ready, port, holds;
+    uint64_t inside, readers, sum;
+} * board;
+
+static void node_main(void *arg)
+{
+    static struct memory_node m;
+    const struct memory_node_params p = {.layout = {.design = design,
+                                                    .keys = PAWL_KEYS_DENSE,
+                                                    .capacity = 8,
+                                                    .sessions = 16,
+                                                    .holds = 8,
+                                                    .lease_ns = LEASE_NS,
+                                                    .check_ns = LEASE_NS / 8},
+                                         .space = "baselines",
+                                         .at = net_v4(RACK_LOCALHOST, 0),
+                                         .fresh = true};
+    (void)arg;
+    CHECK_EQ(memory_node_open(&m, &p), 0);
+    board->port = m.udp.at.port;
+    __atomic_store_n(&board->ready, 1, __ATOMIC_RELEASE);
+    memory_node_run(&m, &rack_stop);
+}
+
+static pawl *open_node(void)
+{
+    char where[64];
+    pawl *p;
+    snprintf(where, sizeof where, "pawl://127.0.0.1:%u/baselines", board->port);
+    CHECK_OK(pawl_open(where, NULL, &p));
+    return p;
+}
+
+static void worker(void *arg)
+{
+    pawl *p = open_node();
+    (void)arg;
+    for (int i = 0; i < TURNS; i++) {
+        pawl_grant g;
+        bool shared = design->features & DESIGN_SHARED && i % 4 == 3;
+        CHECK_OK(pawl_lock(p, pawl_id(1), shared ? PAWL_SHARED : PAWL_EXCLUSIVE, &g));
+        if (shared) {
+            __atomic_fetch_add(&board->readers, 1, __ATOMIC_SEQ_CST);
+            CHECK_EQ(__atomic_load_n(&board->inside, __ATOMIC_SEQ_CST), 0);
+            __atomic_fetch_sub(&board->readers, 1, __ATOMIC_SEQ_CST);
+        } else {
+            CHECK_EQ(__atomic_fetch_add(&board->inside, 1, __ATOMIC_SEQ_CST), 0);
+            CHECK_EQ(__atomic_load_n(&board->readers, __ATOMIC_SEQ_CST), 0);
+            board->sum++;
+            __atomic_fetch_sub(&board->inside, 1, __ATOMIC_SEQ_CST);
+        }
+        CHECK_OK(pawl_unlock(p, &g));
+    }
+    CHECK_OK(pawl_close(p));
+}
+
+static void exclude(void)
+{
+    pid_t pids[CHILDREN];
+    board->sum = 0;
+    for (int i = 0; i < CHILDREN; i++)
+        pids[i] = child_start(worker, NULL);
+    for (int i = 0; i < CHILDREN; i++)
+        child_join(pids[i]);
+    CHECK_EQ(board->sum, CHILDREN * (design->features & DESIGN_SHARED ? TURNS - TURNS / 4 : TURNS));
+}
+
+static void share_and_give_up(void)
+{
+    pawl *p = open_node(), *q = open_node();
+    pawl_grant g, h;
+    if (design->features & DESIGN_SHARED) {
+        CHECK_OK(pawl_lock(p, pawl_id(2), PAWL_SHARED, &g));
+        CHECK_OK(pawl_lock(q, pawl_id(2), PAWL_SHARED, &h));
+        CHECK_OK(pawl_unlock(q, &h));
+        CHECK_OK(pawl_unlock(p, &g));
+    }
+    CHECK_OK(pawl_lock(p, pawl_id(3), PAWL_EXCLUSIVE, &g));
+    if (design->features & DESIGN_TIMEOUT)
+        CHECK_RC(pawl_timedlock(q, pawl_id(3), PAWL_EXCLUSIVE, pawl_in(20 * NS_PER_MS), &h), -ETIMEDOUT);
+    CHECK_OK(pawl_unlock(p, &g));
+    CHECK_OK(pawl_lock(q, pawl_id(3), PAWL_EXCLUSIVE, &h));
+    CHECK_OK(pawl_unlock(q, &h));
+    CHECK_OK(pawl_close(p));
+    CHECK_OK(pawl_close(q));
+}
+
+static void hold(void *arg)
+{
+    pawl_grant g;
+    pawl *p = open_node();
+    (void)arg;
+    CHECK_OK(pawl_lock(p, pawl_id(4), PAWL_EXCLUSIVE, &g));
+    __atomic_store_n(&board->holds, 1, __ATOMIC_RELEASE);
+    for (;;)
+        pause();
+}
+
+static void recover(void)
+{
+    pawl_grant g;
+    board->holds = 0;
+    pid_t pid = child_start(hold, NULL);
+    WAIT_FOR(__atomic_load_n(&board->holds, __ATOMIC_ACQUIRE));
+    child_kill(pid);
+    pawl *p = open_node();
+    CHECK_OK(pawl_lock(p, pawl_id(4), PAWL_EXCLUSIVE, &g));
+    CHECK_OK(pawl_unlock(p, &g));
+    CHECK_OK(pawl_close(p));
+}
+
+int main(void)
+{
+    board = shared_memory(sizeof *board);
+    for (size_t i = 0; i < countof(names); i++) {
+        design = design_find(names[i]);
+        CHECK(design && design->substrates & DESIGN_ON_NODE);
+        board->ready = 0;
+        pid_t node = child_start(node_main, NULL);
+        WAIT_FOR(__atomic_load_n(&board->ready, __ATOMIC_ACQUIRE));
+        exclude();
+        share_and_give_up();
+        if (design->features & DESIGN_RECOVERY)
+            recover();
+        child_kill(node);
+    }
+    munmap(board, sizeof *board);
+    return 0;
+}

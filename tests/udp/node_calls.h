@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The calls of two sessions on a memory node: modes, tokens, time-outs, conversion, several locks, ranges. */
+#ifndef PAWL_TESTS_UDP_NODE_CALLS_H
+#define PAWL_TESTS_UDP_NODE_CALLS_H
+
+#include "designs/core/design.h"
+#include "tests/shm/space.h"
+
+#define LOCKS 64 /* of the space; their keys are dense */
+
+static const struct design *design;
+
+static bool has(enum design_features f)
+{
+    return design->features & f;
+}
+
+static void basics(pawl *p, pawl *q)
+{
+    pawl_grant g, h;
+    pawl_state state;
+    CHECK_OK(pawl_lock(p, pawl_id(1), PAWL_EXCLUSIVE, &g));
+    CHECK(g.token && g.mode == PAWL_EXCLUSIVE && g.expiry_ns > pawl_now());
+    CHECK_OK(pawl_check(p, &g));
+    CHECK_RC(pawl_trylock(q, pawl_id(1), PAWL_EXCLUSIVE, &h), -PAWL_EHELD);
+    CHECK_OK(pawl_query(q, pawl_id(1), &state));
+    CHECK(state.mode == PAWL_EXCLUSIVE && state.token == g.token);
+    CHECK_RC(pawl_timedlock(q, pawl_id(1), PAWL_EXCLUSIVE, pawl_in(20 * NS_PER_MS), &h), -ETIMEDOUT);
+    CHECK_OK(pawl_extend(p, &g));
+    CHECK_RC(pawl_unlock(q, &g), -PAWL_ENOTOWNER);
+    CHECK_OK(pawl_unlock(p, &g));
+    CHECK_RC(pawl_unlock(p, &g), -PAWL_ENOTOWNER);
+    CHECK_RC(pawl_check(p, &g), -PAWL_ENOTOWNER);
+    CHECK_OK(pawl_timedlock(q, pawl_id(1), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &h));
+    CHECK(h.token > g.token);
+    CHECK_OK(pawl_unlock(q, &h));
+    CHECK_RC(pawl_lock(p, pawl_id(LOCKS), PAWL_EXCLUSIVE, &g), -ERANGE);
+    CHECK_RC(pawl_lock(p, pawl_name("name"), PAWL_EXCLUSIVE, &g), -EINVAL);
+    uint64_t id;
+    const pawl_request r = {.op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .key = pawl_id(1), .deadline_ns = UINT64_MAX};
+    CHECK_RC(pawl_submit(p, &r, &id), -PAWL_ENOTSUP);
+}
+
+static void sharing(pawl *p, pawl *q)
+{
+    pawl_grant g, h;
+    CHECK_OK(pawl_lock(p, pawl_id(2), PAWL_SHARED, &g));
+    CHECK_OK(pawl_timedlock(q, pawl_id(2), PAWL_SHARED, pawl_in(LIMIT_NS), &h));
+    CHECK_OK(pawl_unlock(q, &h));
+    uint64_t before = g.token;
+    CHECK_OK(pawl_convert(p, &g, PAWL_EXCLUSIVE, pawl_in(LIMIT_NS)));
+    CHECK(g.token > before && g.mode == PAWL_EXCLUSIVE);
+    CHECK_RC(pawl_trylock(q, pawl_id(2), PAWL_SHARED, &h), -PAWL_EHELD);
+    CHECK_OK(pawl_convert(p, &g, PAWL_SHARED, pawl_in(LIMIT_NS)));
+    CHECK_OK(pawl_timedlock(q, pawl_id(2), PAWL_SHARED, pawl_in(LIMIT_NS), &h));
+    CHECK_OK(pawl_unlock(p, &g));
+    CHECK_OK(pawl_unlock(q, &h));
+}
+
+static void several(pawl *p, pawl *q)
+{
+    const pawl_want wants[] = {{.key = pawl_id(9), .mode = PAWL_EXCLUSIVE}, {.key = pawl_id(7), .mode = PAWL_EXCLUSIVE}};
+    pawl_grant g[2], h;
+    CHECK_OK(pawl_lock_all(p, wants, 2, UINT64_MAX, g));
+    CHECK_RC(pawl_trylock(q, pawl_id(7), PAWL_EXCLUSIVE, &h), -PAWL_EHELD);
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(pawl_unlock(p, &g[i]));
+}
+
+static void ranges(pawl *p, pawl *q)
+{
+    pawl_grant g, h;
+    CHECK_OK(pawl_lock_range(p, pawl_id(3), 0, 64 * 4096, PAWL_EXCLUSIVE, UINT64_MAX, &g));
+    CHECK_OK(pawl_lock_range(q, pawl_id(3), 512 * 4096, 520 * 4096, PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &h));
+    CHECK_OK(pawl_unlock(q, &h));
+    CHECK_RC(pawl_lock_range(q, pawl_id(3), 4096, 8192, PAWL_EXCLUSIVE, PAWL_TRY, &h), -PAWL_EHELD);
+    CHECK_OK(pawl_unlock(p, &g));
+}
+
+static void node_calls(pawl *p, pawl *q)
+{
+    basics(p, q);
+    if (has(DESIGN_SHARED) && has(DESIGN_CONVERT))
+        sharing(p, q);
+    several(p, q);
+    if (has(DESIGN_RANGES))
+        ranges(p, q);
+}
+
+#endif
