@@ -7,7 +7,7 @@
 #define MACHINES 3
 #define LOCKS 10
 
-static const struct fission_rules rules = {.space = 7, .life = 5, .generation = 2, .machines = MACHINES, .locks = LOCKS};
+static const struct fission_rules rules = {.space = 7, .life = 5, .machines = MACHINES, .locks = LOCKS};
 static _Alignas(8) uint8_t bytes[PACKET_MAX + sizeof(struct fission_entry)];
 
 static struct fission_packet sound(enum fission_type type)
@@ -19,7 +19,6 @@ static struct fission_packet sound(enum fission_type type)
                                   .type = (uint8_t)type,
                                   .space = rules.space,
                                   .epoch = rules.life,
-                                  .generation = rules.generation,
                                   .index = 4,
                                   .nonce = 99,
                                   .from = {1, 0},
@@ -59,8 +58,8 @@ static void heads(void)
     EXPECT(FISSION_ALIEN, FISSION_ACQUIRE, p.head.to.machine = MACHINE_NONE);
     EXPECT(FISSION_ALIEN, FISSION_ACQUIRE, p.head.to.machine = MACHINES + 1);
     EXPECT(FISSION_STALE, FISSION_ACQUIRE, p.head.epoch++);
-    EXPECT(FISSION_STALE, FISSION_ACQUIRE, p.head.generation++);
-    EXPECT(FISSION_FINE, FISSION_LEASE, p.head.epoch++); /* a host learns it with its lease */
+    EXPECT(FISSION_STALE, FISSION_ACQUIRE, p.head.generation++); /* indexes of keys without names have none */
+    EXPECT(FISSION_FINE, FISSION_LEASE, p.head.epoch++);         /* a host learns it with its lease */
     EXPECT(FISSION_FINE, FISSION_LEASE, p.head.generation++);
 }
 
