@@ -487,6 +487,24 @@ static int take_name(enum state_record type, uint64_t index, uint32_t generation
     return take(type, &r, (uint16_t)(sizeof r.key + strlen(bytes)));
 }
 
+static void rules_of_racks(void)
+{
+    struct rules rules = state.rules;
+    rules.now.version += 2;
+    CHECK_EQ(take(STATE_RULES, &rules, sizeof rules - 1), -EINVAL);
+    CHECK_EQ(take(STATE_RULES, &rules, sizeof rules), 0);
+    struct rules bad = rules;
+    bad.now.version--; /* rules do not go back */
+    CHECK_EQ(take(STATE_RULES, &bad, sizeof bad), -EINVAL);
+    bad = rules;
+    memset(bad.now.owner, 0xff, sizeof bad.now.owner);
+    CHECK_EQ(take(STATE_RULES, &bad, sizeof bad), -EINVAL);
+    bad = rules;
+    memset(bad.before.owner, 0xff, sizeof bad.before.owner);
+    CHECK_EQ(take(STATE_RULES, &bad, sizeof bad), -EINVAL);
+    CHECK_EQ(state.rules.now.version, rules.now.version);
+}
+
 static void records(void)
 {
     struct state_config c;
@@ -545,21 +563,7 @@ static void records(void)
     CHECK_EQ(take(STATE_STATION, &t, sizeof t), 0);
     CHECK(state.switch_[RACKS_MAX - 1].life == 3 && state.server[RACK_SERVERS_MAX - 1].life == 3);
 
-    struct rules rules = state.rules;
-    rules.now.version += 2;
-    CHECK_EQ(take(STATE_RULES, &rules, sizeof rules - 1), -EINVAL);
-    CHECK_EQ(take(STATE_RULES, &rules, sizeof rules), 0);
-    struct rules bad = rules;
-    bad.now.version--; /* rules do not go back */
-    CHECK_EQ(take(STATE_RULES, &bad, sizeof bad), -EINVAL);
-    bad = rules;
-    memset(bad.now.owner, 0xff, sizeof bad.now.owner);
-    CHECK_EQ(take(STATE_RULES, &bad, sizeof bad), -EINVAL);
-    bad = rules;
-    memset(bad.before.owner, 0xff, sizeof bad.before.owner);
-    CHECK_EQ(take(STATE_RULES, &bad, sizeof bad), -EINVAL);
-    CHECK_EQ(state.rules.now.version, rules.now.version);
-
+    rules_of_racks();
     start(&c, PAWL_KEYS_DENSE, 0);
     CHECK_EQ(take_config(c), 0);
     CHECK_EQ(take_name(STATE_NAME, 1, 7, "a"), -EINVAL); /* a space of numbers has no names */
