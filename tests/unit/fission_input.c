@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* FissLock's packets: each field that must be right is wrong once, and the packet is refused for that. */
-#include "dataplane/fission.h"
+#include "designs/fisslock/spill.h"
 #include "lib/base.h"
 #include "tests/check.h"
 
@@ -58,8 +58,8 @@ static void heads(void)
     EXPECT(FISSION_ALIEN, FISSION_ACQUIRE, p.head.to.machine = MACHINE_NONE);
     EXPECT(FISSION_ALIEN, FISSION_ACQUIRE, p.head.to.machine = MACHINES + 1);
     EXPECT(FISSION_STALE, FISSION_ACQUIRE, p.head.epoch++);
-    EXPECT(FISSION_STALE, FISSION_ACQUIRE, p.head.generation++);
-    EXPECT(FISSION_FINE, FISSION_LEASE, p.head.epoch++); /* a host learns it with its lease */
+    EXPECT(FISSION_STALE, FISSION_ACQUIRE, p.head.generation++); /* indexes of keys without names have none */
+    EXPECT(FISSION_FINE, FISSION_LEASE, p.head.epoch++);         /* a host learns it with its lease */
     EXPECT(FISSION_FINE, FISSION_LEASE, p.head.generation++);
 }
 
@@ -99,8 +99,45 @@ static void fields(void)
     EXPECT(FISSION_FINE, FISSION_FREE, p.client.machine = MACHINE_NONE);
 }
 
+/* ---- packets between the switch and the servers that have its other locks ---- */
+
+static const struct rack_config rack = {.space = 7, .locks = LOCKS};
+
+static bool spilled(struct fission_packet p, uint32_t len)
+{
+    memset(bytes, 0, sizeof bytes);
+    memcpy(bytes, &p, sizeof p);
+    return spill_verify((const struct fission_packet *)(const void *)bytes, len, &rack);
+}
+
+#define REFUSED(len, ...)                                                                                                          \
+    do {                                                                                                                           \
+        struct fission_packet p = sound((enum fission_type)SPILL_HELLO);                                                           \
+        CHECK(spilled(p, sizeof p));                                                                                               \
+        __VA_ARGS__;                                                                                                               \
+        CHECK(!spilled(p, len));                                                                                                   \
+    } while (0)
+
+static void spills(void)
+{
+    struct fission_packet many = sound((enum fission_type)SPILL_HELLO);
+    REFUSED(sizeof p - 1, (void)0);
+    REFUSED(PACKET_MAX + 1, (void)0);
+    REFUSED(sizeof p, p.head.version++);
+    REFUSED(sizeof p, p.count = 1);
+    REFUSED(sizeof p + sizeof(struct fission_entry), p.count = 2);
+    REFUSED(PACKET_MAX, p.count = FISSION_ENTRIES_MAX + 1);
+    REFUSED(sizeof p, p.head.space++);
+    REFUSED(sizeof p, p.head.index = LOCKS);
+    many.count = FISSION_ENTRIES_MAX;
+    CHECK(spilled(many, (uint32_t)(sizeof many + FISSION_ENTRIES_MAX * sizeof(struct fission_entry))));
+    CHECK(spill_is_control(bytes, sizeof(struct packet_head)));
+    CHECK(!spill_is_control(bytes, sizeof(struct packet_head) - 1));
+}
+
 int main(void)
 {
+    spills();
     heads();
     lengths();
     fields();

@@ -295,25 +295,41 @@ static void claims(void)
     CHECK_EQ(c.count, 0); /* its waits ended with the session */
 }
 
-/* ---- switches ---- */
+/* ---- places ---- */
 
-static void switches(void)
+static void places(void)
 {
-    struct net_addr to[RACKS_MAX], found;
-    memset(to, 0, sizeof to);
+    struct coord_beat ack;
+    struct net_addr found;
+    memset(&ack, 0, sizeof ack);
     start();
     CHECK(host_switch(host.header, 0, &found) && net_addr_is(found, net_v4(1, 9)));
     CHECK(!host_switch(host.header, 1, &found));
-    CHECK(!host_move_switches(host.header, to)); /* nothing is known of any */
-    to[0] = net_v4(1, 9);
-    CHECK(!host_move_switches(host.header, to));
-    to[0] = net_v4(2, 9);
-    CHECK(host_move_switches(host.header, to));
+    CHECK(!host_move(host.header, &ack)); /* nothing is known of any */
+    ack.switches[0] = net_v4(1, 9);
+    CHECK(!host_move(host.header, &ack));
+    ack.switches[0] = net_v4(2, 9);
+    CHECK(host_move(host.header, &ack));
     CHECK(host_switch(host.header, 0, &found) && net_addr_is(found, net_v4(2, 9)));
-    memset(to, 0, sizeof to);
-    to[0].port = COORD_AWAY;
-    CHECK(host_move_switches(host.header, to));
+    memset(&ack, 0, sizeof ack);
+    ack.switches[0].port = COORD_AWAY;
+    CHECK(host_move(host.header, &ack));
     CHECK(!host_switch(host.header, 0, &found));
+
+    memset(&ack, 0, sizeof ack);
+    uint32_t version = host_places_version(host.header);
+    ack.places = version + 1;
+    ack.packet.role = 2; /* of a lock server that is not there */
+    ack.packet.at = net_v4(3, 4);
+    CHECK(!host_move(host.header, &ack));
+    CHECK_EQ(host_places_version(host.header), version);
+    ack.packet.role = 1;
+    CHECK(host_move(host.header, &ack));
+    CHECK(host_server(host.header, 0, &found) && net_addr_is(found, net_v4(3, 4)));
+    CHECK_EQ(host_places_version(host.header), version + 1);
+    ack.packet.at = net_v4(3, 5); /* a late acknowledgement does not go back */
+    CHECK(!host_move(host.header, &ack));
+    CHECK(host_server(host.header, 0, &found) && net_addr_is(found, net_v4(3, 4)));
 }
 
 int main(void)
@@ -326,7 +342,7 @@ int main(void)
     sessions();
     undone();
     claims();
-    switches();
+    places();
     host_close(&host);
     unlink(path);
     return 0;
