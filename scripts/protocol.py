@@ -9,17 +9,18 @@ import ctext
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ARCHIVE = "src/libworkbench.a"
+INCLUDES = ["-I" + os.path.join(ROOT, folder) for folder in ("src", "include")]
 
 # A design in a campaign: on memory nodes if "@node" follows its name, with the faults of a rack's coordinator if "@rack" does.
 WHERE = {"": [], "node": ["--on", "node"], "rack": ["--faults", "rack"]}
 ONE_SIDED = ["word", "shiftlock", "alock", "citron"]
 PACKETS = ["srvlock", "netlock", "fisslock", "netlock-switches", "fisslock-racks"]
-NETLOCK_TESTS = ["unit/netlock_policy", "unit/netlock_steward", "unit/netlock_plane", "unit/netlock_order", "unit/netlock_try", "unit/netlock_call", "sim/netlock_moves", "fuzz/netlock"]
+NETLOCK_TESTS = ["unit/netlock_policy", "unit/netlock_steward", "unit/netlock_plane", "unit/netlock_order", "unit/netlock_answers", "unit/netlock_try", "unit/netlock_call", "sim/netlock_moves", "fuzz/netlock"]
 FISSLOCK_TESTS = ["unit/fisslock", "unit/fisslock_deadlock", "unit/fisslock_holes", "unit/fisslock_moves", "unit/fisslock_keep", "unit/fisslock_rules",
                   "unit/fisslock_rebuild", "sim/fisslock_shuffle", "fuzz/fission", "fuzz/spill"]
 COORDINATED = ["srvlock@rack", "fisslock@rack"]
 ON_NODE = ["word@node", "shiftlock@node", "alock@node", "citron@node"]
-RACK_TESTS = ["unit/coordinator", "unit/coordinator_input", "unit/directory", "unit/rules", "unit/state_input", "unit/store", "unit/identity", "unit/many_names",
+RACK_TESTS = ["unit/coordinator", "unit/coordinator_beats", "unit/coordinator_input", "unit/directory", "unit/rules", "unit/state_input", "unit/store", "unit/identity", "unit/many_names",
               "fuzz/coordinator", "sim/coordinator"]
 NODE_TESTS = ["unit/memnode", "unit/sim_node", "fuzz/verbs", "sim/node"]
 # Of the first prefix that fits: the designs whose campaigns, and the tests, that concern a file.
@@ -31,7 +32,7 @@ CONCERNS = [
                                          "sim/citron_cost", "shm/ranges=citron", "sim/ranges",
                                          "sim/each_request=citron", "shm/contract=citron", "sim/citron"]),
     ("src/designs/mutex/", ["mutex"], ["shm/ranges", "shm/contract=mutex", "sim/ranges"]),
-    ("src/designs/srvlock/", ["srvlock"], ["unit/srvlock", "fuzz/srvlock", "sim/srvlock"]),
+    ("src/designs/srvlock/", ["srvlock"], ["unit/srvlock", "unit/packet_input", "fuzz/srvlock", "sim/srvlock"]),
     ("src/designs/netlock/deadlock", ["netlock"], NETLOCK_TESTS + ["sim/deadlock"]),
     ("src/designs/netlock/host_deadlock", ["netlock"], NETLOCK_TESTS + ["sim/deadlock"]),
     ("src/designs/fisslock/deadlock", ["fisslock"], FISSLOCK_TESTS + ["sim/deadlock"]),
@@ -40,14 +41,14 @@ CONCERNS = [
     ("src/designs/fisslock/", ["fisslock", "fisslock-racks", "fisslock-stay"], FISSLOCK_TESTS + ["sim/fisslock"]),
     ("src/designs/core/", ONE_SIDED + ["mutex"], ["unit/knobs", "sim/cluster", "sim/recover", "sim/each_request", "sim/word_unit", "unit/alock", "shm/contract",
                                                    "shm/slots", "shm/contract=shiftlock"]),
-    ("src/designs/packet/", PACKETS, ["unit/srvlock", "unit/rules"] + NETLOCK_TESTS + FISSLOCK_TESTS),
-    ("src/dataplane/fission", ["fisslock", "fisslock-racks"], ["unit/fission_rmt"] + FISSLOCK_TESTS),
+    ("src/designs/packet/", PACKETS, ["unit/srvlock", "unit/rules", "unit/packet_input"] + NETLOCK_TESTS + FISSLOCK_TESTS),
+    ("src/dataplane/fission", ["fisslock", "fisslock-racks"], ["unit/fission_input", "unit/fission_rmt"] + FISSLOCK_TESTS),
     ("src/dataplane/netlock", ["netlock", "netlock-switches"], ["unit/netlock_rmt"] + NETLOCK_TESTS),
     ("src/dataplane/shards", ["netlock-switches", "fisslock-racks"], ["unit/rules"]),
     ("src/dataplane/", ON_NODE, NODE_TESTS),
     ("src/cluster/host", PACKETS, ["unit/host_file"] + RACK_TESTS + ["udp/contract"]),
     ("src/cluster/join", PACKETS, RACK_TESTS + ["udp/contract"]),
-    ("src/cluster/life", PACKETS, RACK_TESTS + ["udp/contract"]),
+    ("src/cluster/life", ["word"], ["shm/slots", "shm/contract", "shm/kill"]),
 ] + [("src/cluster/" + name, COORDINATED, RACK_TESTS)
      for name in ("coordinator", "directory", "rules", "service", "state", "store")] + [
     ("src/cluster/", ONE_SIDED + ["mutex"], ["sim/cluster", "sim/recover", "sim/each_request", "unit/table", "shm/contract", "shm/slots", "shm/names",
@@ -146,6 +147,12 @@ class Text:
         at = self.offset(line, column)
         i = bisect.bisect_right(self.hidden, (at, len(self.text))) - 1
         return i >= 0 and self.hidden[i][0] <= at < self.hidden[i][1]
+
+    def is_of_mistake(self, line, column):
+        """Whether a mistake on purpose stands before the place, in the same statement."""
+        at = self.offset(line, column)
+        begin = max(self.text.rfind(c, 0, at) for c in ";{}")
+        return re.search(r"\bMISTAKES?\(", self.text[begin + 1:at]) is not None
 
     def function(self, line):
         return self.functions.get(line, "(top)")

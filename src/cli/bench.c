@@ -211,8 +211,8 @@ static int choose_substrate(struct bench_params *p)
         return args_complain(&usage, "%s is for --on sim", opts.set ? "--set" : "--warmup");
     if (!p->simulated)
         return 0;
-    int status = sim_model(&usage, opts.model ? opts.model : "default", &p->model);
-    return status ? status : settings_each(&usage, "set", opts.set, set_field, p);
+    p->model = sim_model(&usage, opts.model ? opts.model : "default");
+    return p->model ? settings_each(&usage, "set", opts.set, set_field, p) : EXIT_USAGE;
 }
 
 /* A rack that runs has its design and its keys. */

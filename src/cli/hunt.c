@@ -59,7 +59,6 @@ static int add(struct hunt_params *p, const struct design *d)
 
 static int choose(struct hunt_params *p)
 {
-    const struct design *named = NULL;
     if (!opts.design) {
         for (const struct design *d = NULL; (d = design_next(d));)
             if (d->kind == DESIGN_MAIN && d->substrates & DESIGN_ON_SIM)
@@ -68,9 +67,8 @@ static int choose(struct hunt_params *p)
     }
     const char *list = opts.design;
     for (char name[TEXT_WORD_LEN]; text_next(&list, name);) {
-        int status = sim_design(&usage, name, &named);
-        if (!status)
-            status = add(p, named);
+        const struct design *d = sim_design(&usage, name);
+        int status = d ? add(p, d) : EXIT_USAGE;
         if (status)
             return status;
     }

@@ -175,8 +175,9 @@ static int wait_for_lock(struct lock_job *job, uint64_t deadline)
 int lock_find(struct lock_job *job)
 {
     struct net *n = net_of(job->p);
-    uint64_t index, deadline = add_saturating(job->start_ns, job->wait_ns);
-    return n ? net_index(n, job->key, job->mode, false, job->nonblock ? PAWL_TRY : deadline, &index) : 0;
+    struct host_name name;
+    uint64_t deadline = add_saturating(job->start_ns, job->wait_ns);
+    return n ? net_find(n, job->key, job->mode, false, job->nonblock ? PAWL_TRY : deadline, &name) : 0;
 }
 
 int lock_acquire(struct lock_job *job)

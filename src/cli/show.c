@@ -204,16 +204,13 @@ static int run_show(struct args_rest *rest)
         status = cli_is_rack("show", place, &rack);
     if (!status && rack)
         return look_at_rack(place, rest->count ? rest->words[0] : NULL);
+    if (!status && !rest->count)
+        return show_space("show", place, opts.json);
     if (!status)
         status = open_to_show("show", place, &o);
     if (status)
         return status;
-    if (rest->count) {
-        status = show_lock(&o, place, rest->words[0]);
-    } else {
-        int rc = show_space(&o, place, opts.json);
-        status = rc ? cli_fail("show", rc) : 0;
-    }
+    status = show_lock(&o, place, rest->words[0]);
     observer_close(&o);
     return status;
 }

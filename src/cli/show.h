@@ -14,7 +14,8 @@ int count_sessions(const struct observer *o, struct session_counts *out);
 /* Opens the space for a look, or complains: 0 or the exit status. */
 int open_to_show(const char *command, const char *place, struct observer *o);
 
-int show_space(const struct observer *o, const char *place, bool json);
+/* Shows the space and its sessions. The exit status. */
+int show_space(const char *command, const char *place, bool json);
 
 /* Columns of a session in a table, after the caller's own. */
 void print_session_header(void);

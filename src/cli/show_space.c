@@ -139,11 +139,16 @@ static int json_space(const struct observer *o, const char *place, const struct 
     return rc ? rc : lost;
 }
 
-int show_space(const struct observer *o, const char *place, bool json)
+int show_space(const char *command, const char *place, bool json)
 {
+    struct observer o;
     struct session_counts c;
-    int rc = count_sessions(o, &c);
-    if (rc)
-        return rc;
-    return json ? json_space(o, place, &c) : print_space(o, place, &c);
+    int status = open_to_show(command, place, &o);
+    if (status)
+        return status;
+    int rc = count_sessions(&o, &c);
+    if (!rc)
+        rc = json ? json_space(&o, place, &c) : print_space(&o, place, &c);
+    observer_close(&o);
+    return rc ? cli_fail(command, rc) : 0;
 }

@@ -208,15 +208,14 @@ static int campaign(const struct design *const *chosen, const struct knobs *knob
 
 /* ---- what was asked for ---- */
 
-int sim_design(const struct args *args, const char *name, const struct design **out)
+const struct design *sim_design(const struct args *args, const char *name)
 {
     const struct design *d = design_find(name);
     if (!d)
-        return args_complain(args, "there is no design '%s'; 'pawl sim --list' lists the designs", name);
-    if (!(d->substrates & DESIGN_ON_SIM))
-        return args_complain(args, "the design '%s' does not run in the simulation", name);
-    *out = d;
-    return 0;
+        args_complain(args, "there is no design '%s'; 'pawl sim --list' lists the designs", name);
+    else if (!(d->substrates & DESIGN_ON_SIM))
+        args_complain(args, "the design '%s' does not run in the simulation", name);
+    return d && d->substrates & DESIGN_ON_SIM ? d : NULL;
 }
 
 static int choose(const struct design *chosen[DESIGNS_MAX], unsigned *count)
@@ -224,10 +223,9 @@ static int choose(const struct design *chosen[DESIGNS_MAX], unsigned *count)
     const char *list = opts.design;
     *count = 0;
     for (char name[TEXT_WORD_LEN]; text_next(&list, name);) {
-        const struct design *d = NULL;
-        int status = sim_design(&usage, name, &d);
-        if (status)
-            return status;
+        const struct design *d = sim_design(&usage, name);
+        if (!d)
+            return EXIT_USAGE;
         if (on_node() && (d->packet || d->serve || d->local || d->clocks_ns))
             return args_complain(
                 &usage, "the design '%s' does not run on a memory node: it is not one-sided, or only for one machine", name);
@@ -241,11 +239,9 @@ static int choose(const struct design *chosen[DESIGNS_MAX], unsigned *count)
 /* Every schedule of a small world. */
 static int exhaust(void)
 {
-    const struct design *d;
+    const struct design *d = sim_design(&usage, opts.design);
     struct knobs knobs;
-    int status = sim_design(&usage, opts.design, &d);
-    if (!status)
-        status = settings_tune(&usage, opts.run.tune, &d, 1, &knobs);
+    int status = d ? settings_tune(&usage, opts.run.tune, &d, 1, &knobs) : EXIT_USAGE;
     if (status)
         return status;
     if (given.campaign)
@@ -265,7 +261,6 @@ static int run_sim(struct args_rest *rest)
 {
     const struct design *chosen[DESIGNS_MAX] = {NULL};
     struct knobs knobs[DESIGNS_MAX];
-    const struct model *model = NULL;
     unsigned count;
     uint32_t faults;
     if (opts.list && opts.models)
@@ -290,9 +285,10 @@ static int run_sim(struct args_rest *rest)
     if (opts.run.caps && !fab_caps_parse(opts.run.caps, &caps))
         return args_complain(&usage, "--caps: '%s' is not all, none or a list of capabilities; --help lists them", opts.run.caps);
     caps &= CAPS_OF_SIM;
-    int status = opts.run.model ? sim_model(&usage, opts.run.model, &model) : 0;
-    if (!status)
-        status = choose(chosen, &count);
+    const struct model *model = opts.run.model ? sim_model(&usage, opts.run.model) : NULL;
+    if (opts.run.model && !model)
+        return EXIT_USAGE;
+    int status = choose(chosen, &count);
     if (!status)
         status = settings_tune(&usage, opts.run.tune, chosen, count, knobs);
     if (status)

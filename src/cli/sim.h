@@ -52,9 +52,9 @@ struct sim_small {
     bool crash, trace, json;
 };
 
-/* A design by its name, which must run in the simulation; a model by its name. 0, or the exit status after a complaint. */
-int sim_design(const struct args *usage, const char *name, const struct design **out);
-int sim_model(const struct args *usage, const char *name, const struct model **out);
+/* A design by its name, which must run in the simulation; a model by its name. Null after a complaint: EXIT_USAGE. */
+const struct design *sim_design(const struct args *args, const char *name);
+const struct model *sim_model(const struct args *args, const char *name);
 
 /* The exit status. */
 int sim_exhaust(const struct args *usage, const struct sim_small *asked, const struct design *d, const struct knobs *knobs);

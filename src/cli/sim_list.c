@@ -64,15 +64,15 @@ int sim_list(bool json)
 
 /* ---- models ---- */
 
-int sim_model(const struct args *usage, const char *name, const struct model **out)
+const struct model *sim_model(const struct args *args, const char *name)
 {
     char names[512] = "";
-    *out = model_find(name);
-    if (*out)
-        return 0;
-    for (unsigned i = 0; model_at(i); i++)
+    const struct model *m = model_find(name);
+    for (unsigned i = 0; model_at(i) && !m; i++)
         text_add(names, sizeof names, "%s%s", i ? ", " : "", model_at(i)->name);
-    return args_complain(usage, "there is no model '%s'; there are %s", name, names);
+    if (!m)
+        args_complain(args, "there is no model '%s'; there are %s", name, names);
+    return m;
 }
 
 static void print_value(void *ctx, const struct model_field_info *info, const struct model_value *value)

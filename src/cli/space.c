@@ -77,7 +77,6 @@ static int parse_options(pawl_options *o)
 static int create_space(const char *place)
 {
     pawl_options o = {.flags = PAWL_MUST_CREATE};
-    struct observer seen;
     pawl *p;
     int status = parse_options(&o);
     if (status)
@@ -90,14 +89,7 @@ static int create_space(const char *place)
     rc = pawl_close(p);
     if (rc)
         return cli_fail("space", rc);
-    if (!opts.json)
-        return 0;
-    rc = observer_open(place, &seen);
-    if (!rc) {
-        rc = show_space(&seen, place, true);
-        observer_close(&seen);
-    }
-    return rc ? cli_fail("space", rc) : 0;
+    return opts.json ? show_space("space", place, true) : 0;
 }
 
 /* ---- list ---- */
@@ -157,17 +149,6 @@ static int list_spaces(void)
 }
 
 /* ---- show, drop ---- */
-
-static int show_place(const char *place)
-{
-    struct observer o;
-    int status = open_to_show("space", place, &o);
-    if (status)
-        return status;
-    int rc = show_space(&o, place, opts.json);
-    observer_close(&o);
-    return rc ? cli_fail("space", rc) : 0;
-}
 
 static int report_drop(const char *place, const char *path)
 {
@@ -255,7 +236,7 @@ static int run_space(struct args_rest *rest)
     if (!strcmp(verb, "create"))
         return create_space(place);
     if (!strcmp(verb, "show"))
-        return show_place(place);
+        return show_space("space", place, opts.json);
     if (!strcmp(verb, "drop"))
         return drop_space(place);
     return args_complain(&usage, "needs one of create, list, show and drop, not '%s'", verb);

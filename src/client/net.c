@@ -135,15 +135,19 @@ int net_failed(const struct net *n, int rc)
 
 /* ---- what synchronous and asynchronous calls begin alike ---- */
 
-static int start(struct net *n, struct packet_ask *ask, struct outbox *out)
+static int start(struct net *n, struct packet_ask *ask, const struct host_name *name, struct outbox *out)
 {
     int rc = -EBUSY;
+    ask->index = name->index;
+    ask->generation = name->generation;
     ask->port = n->udp.at.port;
     ask->tenant = n->tenant;
     ask->priority = n->priority;
     host_enter(&n->host, out);
     if (host_now() >= net_expiry_locked(n)) {
         rc = -PAWL_ELOST;
+    } else if (!host_names_know(&n->host.header->names, name)) {
+        rc = -ESTALE;
     } else if (n->host.design->idle(n->host.memory, ask->request)) {
         __atomic_add_fetch(&n->host.uses[ask->request], 1, __ATOMIC_RELAXED);
         net_owns(n, ask->request, ask->thread);
@@ -154,7 +158,8 @@ static int start(struct net *n, struct packet_ask *ask, struct outbox *out)
 }
 
 /* With a request whose last release has been acknowledged; the few others will be. */
-int net_begin_lock(struct net *n, struct packet_ask *ask, const pawl_call *call, bool locked, uint32_t *bell, struct outbox *out)
+int net_begin_lock(struct net *n, struct packet_ask *ask, const struct host_name *name, const pawl_call *call, bool locked,
+                   uint32_t *bell, struct outbox *out)
 {
     if (call) {
         ask->bytes = call->bytes ? call->bytes : "";
@@ -165,7 +170,7 @@ int net_begin_lock(struct net *n, struct packet_ask *ask, const pawl_call *call,
         if (rc)
             return rc;
         *bell = net_bell(n, ask->request);
-        rc = start(n, ask, out);
+        rc = start(n, ask, name, out);
         if (rc == PACKET_DONE)
             *bell = NET_LOOK_AT_ONCE;
         if (rc < 0)
@@ -232,17 +237,19 @@ static int end_request(struct net *n, uint32_t request)
 
 /* The short way, beside the lock's own agent: no packet, one look at each clock. The coarse one lags, so that the grant seems to
  * end a little earlier than it does. False: not this time. */
-static bool lock_at_once(struct net *n, uint64_t index, enum pawl_mode mode, pawl_grant *out)
+static bool lock_at_once(struct net *n, const struct host_name *name, enum pawl_mode mode, pawl_grant *out)
 {
     const struct packet_design *d = n->host.design;
-    struct packet_ask ask = {.thread = net_owner(n), .port = n->udp.at.port, .mode = mode, .index = index};
+    struct packet_ask ask = {
+        .thread = net_owner(n), .port = n->udp.at.port, .mode = mode, .index = name->index, .generation = name->generation};
     struct packet_answer answer;
     if (!d->local_acquire || (!take_spare(n, &ask.request) && net_take_request(n, false, &ask.request)))
         return false;
     uint64_t grants_now = world_clock(CLOCK_MONOTONIC_COARSE), expiry = 0;
     host_lock(&n->host);
     uint64_t now = host_now();
-    bool got = now < net_expiry_locked(n) && !d->local_acquire(n->host.memory, &ask, now, &answer);
+    bool got = now < net_expiry_locked(n) && host_names_know(&n->host.header->names, name) &&
+               !d->local_acquire(n->host.memory, &ask, now, &answer);
     if (got) {
         expiry = net_expiry_locked(n); /* now that the session holds a lock; 0 if the session was lost just now */
         __atomic_store_n(&n->host.uses[ask.request], n->host.uses[ask.request] + 1, __ATOMIC_RELAXED);
@@ -258,7 +265,7 @@ static bool lock_at_once(struct net *n, uint64_t index, enum pawl_mode mode, paw
     *out = (pawl_grant){.token = answer.token,
                         .mode = mode,
                         .hold = ask.request,
-                        .index = index,
+                        .index = name->index,
                         .serial = serial_of(n, ask.request),
                         .expiry_ns = grant_clock(expiry, grants_now, now)};
     return true;
@@ -276,11 +283,12 @@ int net_take_reply(struct net *n, uint32_t request, pawl_call *call, struct outb
 }
 
 /* Waits for the acknowledgement of a release, if every request that is not held waits for one. */
-static int begin_lock(struct net *n, struct packet_ask *ask, const pawl_call *call, uint64_t until, uint32_t *bell)
+static int begin_lock(struct net *n, struct packet_ask *ask, const struct host_name *name, const pawl_call *call, uint64_t until,
+                      uint32_t *bell)
 {
     for (;;) {
         struct outbox *out = net_outbox();
-        int rc = net_begin_lock(n, ask, call, false, bell, out);
+        int rc = net_begin_lock(n, ask, name, call, false, bell, out);
         net_flush(n, &n->udp, out);
         uint64_t now = world_now(&world_real);
         if (rc != -EBUSY || now >= until || !host_lives(&n->host, host_now()))
@@ -289,18 +297,21 @@ static int begin_lock(struct net *n, struct packet_ask *ask, const pawl_call *ca
     }
 }
 
-/* `call`: something that the lock's data server does under it; `out` is then null if the lock is not kept. */
-static int lock_index(struct net *n, uint64_t index, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out)
+/* `call`: something that the lock's data server does under it; `out` is then null if the lock is not kept. -ESTALE: the name is
+ * outdated. */
+static int lock_name(struct net *n, const struct host_name *name, enum pawl_mode mode, uint64_t deadline, pawl_call *call,
+                     pawl_grant *out)
 {
     struct packet_answer answer;
     uint64_t expiry = 0;
     uint32_t bell = 0;
-    if (!call && lock_at_once(n, index, mode, out))
+    if (!call && lock_at_once(n, name, mode, out))
         return 0;
-    struct packet_ask ask = {
-        .thread = net_owner(n), .index = index, .mode = mode, .try = deadline == DEADLINE_TRY, .once = call && !out};
+    struct packet_ask ask = {.thread = net_owner(n), .mode = mode, .try = deadline == DEADLINE_TRY, .once = call && !out};
     uint64_t until = net_patience(n, deadline, world_now(&world_real));
-    int rc = begin_lock(n, &ask, call, until, &bell);
+    int rc = begin_lock(n, &ask, name, call, until, &bell);
+    if (rc == -ESTALE)
+        return rc;
     if (rc < 0)
         return net_failed(n, rc);
     rc = net_await(n, ask.request, bell, until, &answer, &expiry);
@@ -314,7 +325,7 @@ static int lock_index(struct net *n, uint64_t index, enum pawl_mode mode, uint64
         return net_failed(n, net_valid(n) ? rc : -PAWL_ELOST);
     if (!out)
         return 0;
-    pawl_grant g = net_grant(n, ask.request, index, &answer, expiry);
+    pawl_grant g = net_grant(n, ask.request, name->index, &answer, expiry);
     if (!g.expiry_ns) { /* I1: asked afterwards */
         end_request(n, ask.request);
         return net_failed(n, -PAWL_ELOST);
@@ -323,12 +334,20 @@ static int lock_index(struct net *n, uint64_t index, enum pawl_mode mode, uint64
     return 0;
 }
 
+static int lock_key(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out)
+{
+    struct host_name name;
+    int rc = -ESTALE;
+    while (rc == -ESTALE) {
+        rc = net_find(n, key, mode, false, deadline, &name);
+        rc = rc ? rc : lock_name(n, &name, mode, deadline, call, out);
+    }
+    return rc;
+}
+
 static int lock(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
-    struct net *n = net_of(p);
-    uint64_t index;
-    int rc = net_index(n, key, mode, false, deadline, &index);
-    return rc ? rc : lock_index(n, index, mode, deadline, NULL, out);
+    return lock_key(net_of(p), key, mode, deadline, NULL, out);
 }
 
 int net_check_call(struct net *n, const pawl_call *call)
@@ -344,11 +363,8 @@ int net_check_call(struct net *n, const pawl_call *call)
 static int lock_call(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out)
 {
     struct net *n = net_of(p);
-    uint64_t index;
     int rc = net_check_call(n, call);
-    if (!rc)
-        rc = net_index(n, key, mode, false, deadline, &index);
-    return rc ? rc : lock_index(n, index, mode, deadline, call, out);
+    return rc ? rc : lock_key(n, key, mode, deadline, call, out);
 }
 
 static int hold_call(struct pawl *p, const pawl_grant *g, uint64_t deadline, pawl_call *call)
@@ -476,16 +492,17 @@ static int extend(struct pawl *p, pawl_grant *g)
 
 struct wanted {
     const pawl_want *want;
-    uint64_t index;
+    struct host_name name;
 };
 
 static int by_index(const void *a, const void *b)
 {
     const struct wanted *x = a, *y = b;
-    return (x->index > y->index) - (x->index < y->index);
+    return (x->name.index > y->name.index) - (x->name.index < y->name.index);
 }
 
-static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
+/* -ESTALE: a name is outdated, and nothing is held. */
+static int try_all(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
 {
     struct net *n = net_of(p);
     struct wanted order[PAWL_ALL_MAX];
@@ -493,22 +510,31 @@ static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint
     unsigned held = 0;
     for (unsigned i = 0; i < count; i++) {
         order[i].want = &wants[i];
-        int rc = net_index(n, wants[i].key, wants[i].mode, false, deadline, &order[i].index);
+        int rc = net_find(n, wants[i].key, wants[i].mode, false, deadline, &order[i].name);
         if (rc)
             return rc;
     }
     qsort(order, count, sizeof order[0], by_index);
     for (unsigned i = 1; i < count; i++)
-        if (order[i].index == order[i - 1].index)
+        if (order[i].name.index == order[i - 1].name.index)
             return explain(-EINVAL, "two of the keys have the same lock");
     int rc = 0;
     for (; held < count && !rc; held += !rc)
-        rc = lock_index(n, order[held].index, order[held].want->mode, deadline, NULL, &got[held]);
+        rc = lock_name(n, &order[held].name, order[held].want->mode, deadline, NULL, &got[held]);
     for (unsigned i = held; rc && i-- > 0;)
         unlock(p, &got[i]);
     for (unsigned i = 0; !rc && i < count; i++)
         grants[order[i].want - wants] = got[i];
-    return net_failed(n, rc);
+    return rc == -ESTALE ? rc : net_failed(n, rc);
+}
+
+/* The order of the indexes is the same for all clients, while the keys are in use: it is made anew if a key has another index. */
+static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
+{
+    int rc = -ESTALE;
+    while (rc == -ESTALE)
+        rc = try_all(p, wants, count, deadline, grants);
+    return rc;
 }
 
 const struct session_ops net_ops = {

@@ -21,7 +21,8 @@
 struct net_task {
     uint32_t request, bell; /* bell: as it was when last looked at */
     uint64_t deadline;
-    int why; /* of giving up */
+    struct host_name name; /* of an operation that names a lock */
+    int why;               /* of giving up */
     bool given_up;
 };
 
@@ -56,11 +57,9 @@ struct net {
     struct net_task tasks[PAWL_INFLIGHT_MAX];
     struct outbox batch; /* of submitted requests: sent together */
 
-    /* Keys that were asked for (net_names.c), kept as long as the handle, since an index never belongs to another key. */
+    /* Keys that were asked for lately (net_names.c). */
     pthread_mutex_t names_lock;
-    struct directory names; /* in the order in which they came */
-    uint64_t *indexes;      /* by that order */
-    uint64_t indexes_room;
+    struct net_names *names; /* null: none yet */
 };
 
 extern const struct session_ops net_ops;
@@ -147,9 +146,11 @@ pawl_grant net_grant(const struct net *n, uint32_t request, uint64_t index, cons
 /* The request of a grant, or -PAWL_ENOTOWNER. */
 int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out);
 /* Begin something in the host's memory; its packets are in `out`. Negative: it failed; -EBUSY: all requests that are not held wait
- * for the acknowledgement of their release. *bell: the bell before it began, for net_await. ask->thread: the thread that waits; 0:
- * none does. net_end releases, and gives the request back. */
-int net_begin_lock(struct net *n, struct packet_ask *ask, const pawl_call *call, bool locked, uint32_t *bell, struct outbox *out);
+ * for the acknowledgement of their release; -ESTALE: the host has forgotten the key, which has to be asked for again. *bell: the
+ * bell before it began, for net_await. ask->thread: the thread that waits; 0: none does. net_end releases, and gives the request
+ * back. */
+int net_begin_lock(struct net *n, struct packet_ask *ask, const struct host_name *name, const pawl_call *call, bool locked,
+                   uint32_t *bell, struct outbox *out);
 int net_begin_convert(struct net *n, uint32_t request, enum pawl_mode mode, uint32_t thread, uint32_t *bell, struct outbox *out);
 int net_begin_call(struct net *n, uint32_t request, const pawl_call *call, uint32_t *bell, struct outbox *out);
 int net_end(struct net *n, uint32_t request, bool locked, struct outbox *out);
@@ -160,9 +161,9 @@ uint32_t net_owner(const struct net *n);
 void net_owns(struct net *n, uint32_t request, uint32_t owner);
 void net_touches(struct net *n, uint32_t request);
 
-/* The index of a key's lock. The first time the coordinator is asked, until the deadline at most. `look`: -ENOENT if the key has no
- * lock yet; else it gets one. Errors are explained. */
-int net_index(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint64_t deadline, uint64_t *index);
+/* A key's lock. The first time the coordinator is asked, until the deadline at most. `look`: -ENOENT if the key has no lock yet;
+ * else it gets one. Errors are explained. */
+int net_find(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint64_t deadline, struct host_name *out);
 void net_names_free(struct net *n);
 
 /* The library's thread. */

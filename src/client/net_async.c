@@ -64,12 +64,11 @@ static void conclude(struct net *n, struct async_op *op, const struct packet_ans
 }
 
 /* Not negative: the request is under way, or the lock is released. No thread waits for it, or has the lock from now on. */
-static int start(struct net *n, struct net_task *t, const pawl_request *r, uint64_t index)
+static int start(struct net *n, struct net_task *t, const pawl_request *r)
 {
     if (async_names_lock(r)) {
-        struct packet_ask ask = {
-            .index = index, .mode = r->mode, .try = r->deadline_ns == DEADLINE_TRY, .once = r->op == PAWL_OP_CALL};
-        int rc = net_begin_lock(n, &ask, r->call, true, &t->bell, &n->batch);
+        struct packet_ask ask = {.mode = r->mode, .try = r->deadline_ns == DEADLINE_TRY, .once = r->op == PAWL_OP_CALL};
+        int rc = net_begin_lock(n, &ask, &t->name, r->call, true, &t->bell, &n->batch);
         t->request = rc < 0 ? NET_NONE : ask.request;
         return rc;
     }
@@ -84,9 +83,11 @@ static int start(struct net *n, struct net_task *t, const pawl_request *r, uint6
 static void begin_late(struct net *n, struct async_op *op, bool lives)
 {
     struct net_task *t = task_of(n, op);
-    int rc = !lives ? -PAWL_ELOST : t->given_up ? t->why : start(n, t, &op->request, op->completion.grant.index);
+    int rc = !lives ? -PAWL_ELOST : t->given_up ? t->why : start(n, t, &op->request);
     if (rc == -EBUSY)
         return;
+    if (rc == -ESTALE)
+        rc = -EAGAIN; /* its key was retired while it waited: the caller's memory of the key may be gone */
     if (t->given_up && rc == -ETIMEDOUT)
         rc = -PAWL_ELIMIT; /* not one was acknowledged in all that time */
     if (rc < 0)
@@ -127,13 +128,26 @@ void net_pump(struct pawl *p)
 
 /* ---- submitting ---- */
 
+/* The key is known, most often, since net_admit has asked for it. If the host forgets it in between, it is asked for again. */
+static int begin_named(struct net *n, struct net_task *t, struct async_op *op)
+{
+    const pawl_request *r = &op->request;
+    int rc = -ESTALE;
+    while (rc == -ESTALE) {
+        rc = async_names_lock(r) ? net_find(n, r->key, r->mode, false, r->deadline_ns, &t->name) : 0;
+        op->completion.grant.index = !rc && async_names_lock(r) ? t->name.index : op->completion.grant.index;
+        rc = rc ? rc : start(n, t, r);
+    }
+    return rc;
+}
+
 int net_begin(struct pawl *p, struct async_op *op)
 {
     struct net *n = net_of(p);
     struct net_task *t = task_of(n, op);
     const pawl_request *r = &op->request;
     *t = (struct net_task){.deadline = net_patience(n, r->deadline_ns, world_now(&world_real))};
-    int rc = start(n, t, r, op->completion.grant.index);
+    int rc = begin_named(n, t, op);
     bool later = rc == -EBUSY && async_names_lock(r);
     if (r->op == PAWL_OP_UNLOCK || (rc < 0 && !later))
         async_finish(&p->async, op, rc);
@@ -152,8 +166,13 @@ int net_admit(struct pawl *p, const pawl_request *r, uint64_t *index)
         return explain(-EINVAL, "a rack has no ranges");
     if (only_call && !r->call)
         return explain(-EINVAL, "the request has no call");
+    struct host_name name = {0};
     int rc = call_of(r) ? net_check_call(n, r->call) : 0;
-    return rc || !async_names_lock(r) ? rc : net_index(n, r->key, r->mode, false, r->deadline_ns, index);
+    if (!rc && async_names_lock(r)) {
+        rc = net_find(n, r->key, r->mode, false, r->deadline_ns, &name);
+        *index = name.index;
+    }
+    return rc;
 }
 
 /* ---- reaping ---- */

@@ -135,6 +135,24 @@ static void on_break(struct net *n, struct udp *through, const struct coord_pack
     udp_send(through, &packet, 1);
 }
 
+/* Keys that the coordinator may retire: the host says which it uses, and forgets the others. */
+static void on_retire(struct net *n, struct udp *through, const struct coord_retire *p, struct net_addr from, struct outbox *out)
+{
+    struct host_header *h = n->host.header;
+    struct coord_packet answer;
+    uint64_t used;
+    if (!n->host.design->uses || !host_lives(&n->host, host_now()) ||
+        !host_names_retire(&h->names, p, n->host.design->uses, n->host.memory, host_now(), out, &used))
+        return;
+    coord_make(&answer, COORD_RETIRED, h->space, &h->config.identity, 0);
+    answer.head.from = (struct place){h->machine, PORT_POOL};
+    answer.head.epoch = h->life;
+    answer.head.index = used;
+    answer.stamp = p->round;
+    const struct udp_out packet = {.to = from, .len = sizeof answer, .data = &answer};
+    udp_send(through, &packet, 1);
+}
+
 /* A switch has started anew: tells it our address and our lease. */
 static void rouse(struct net *n, struct outbox *out)
 {
@@ -149,10 +167,15 @@ static void rouse(struct net *n, struct outbox *out)
 static void on_acknowledged(struct net *n, const struct coord_beat *beat, struct outbox *out)
 {
     struct host_header *h = n->host.header;
-    uint64_t until = coord_lease_until(beat->packet.stamp, rack_member_ns(&h->config));
+    uint64_t until = lease_valid_until(beat->packet.stamp, rack_member_ns(&h->config));
     if (beat->packet.stamp > host_now() || until <= __atomic_load_n(&h->until_ns, __ATOMIC_ACQUIRE) ||
         !host_lives(&n->host, host_now()))
         return;
+    for (unsigned i = 0; i < RACKS_MAX && n->host.design->switch_gone; i++) {
+        struct net_addr before, after = beat->switches[i];
+        if (host_switch(h, i, &before) && (net_addr_known(after) || after.port == COORD_AWAY) && !net_addr_is(before, after))
+            n->host.design->switch_gone(n->host.memory, i, host_now(), out);
+    }
     uint32_t version = host_places_version(h), server = beat->packet.role;
     if (beat->places > version && server && server <= h->config.servers && n->host.design->server_since)
         n->host.design->server_since(n->host.memory, h->config.server[server - 1], (uint32_t)beat->packet.code, out);
@@ -179,6 +202,8 @@ static void obey(struct net *n, struct udp *through, const struct coord_packet *
         __atomic_store_n(&n->host.header->beat_ns, 0, __ATOMIC_RELEASE); /* a lock server may have moved */
         rouse(n, out);
     }
+    if (p->head.type == COORD_RETIRE)
+        on_retire(n, through, (const struct coord_retire *)p, from, out);
 }
 
 static void on_coordinator(struct net *n, struct udp *through, const void *data, uint32_t len, struct net_addr from,

@@ -51,6 +51,8 @@ const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t 
         const struct coord_key *k = data;
         return len == sizeof *k && k->len <= DIRECTORY_KEY_MAX ? p : NULL;
     }
+    if (p->head.type == COORD_RETIRE)
+        return len == sizeof(struct coord_retire) && ((const struct coord_retire *)data)->count <= COORD_RETIRE_MAX ? p : NULL;
     if (p->head.type == COORD_HOSTS)
         return len == sizeof(struct coord_hosts) && ((const struct coord_hosts *)data)->count <= COORD_HOSTS_MAX ? p : NULL;
     if (p->head.type == COORD_CLAIMED)
@@ -149,9 +151,10 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     c->config = config;
     c->design = p->design;
     snprintf(c->space, sizeof c->space, "%s", p->space);
-    c->life = c->first_life = p->life;
+    c->life = p->life;
     c->lives = UINT32_MAX;
-    c->start_ns = now;
+    c->start_ns = c->life_ns = now;
+    c->names.round = (uint64_t)p->life << 32;
     c->fresh = p->fresh;
     c->members = members;
     rules_init(&c->rules, c->config.racks);
@@ -202,12 +205,12 @@ uint32_t coord_welcome(const struct coordinator *c, const struct coord_packet *p
 
 /* ---- joining ---- */
 
-/* Larger than every life before, and by at least the quarters of a second that have passed. A counter that starts at a life and
- * rises by less than that stays below the counters of later lives. */
+/* Larger than every life before, and by more than the quarters of a second that have passed since the last one was given. A counter
+ * that starts at a life and rises by less than one in that time stays below the counters of later lives, and so do tokens that
+ * begin somewhere below the life that follows (dataplane/fission.h). */
 static uint64_t life_after(const struct coordinator *c, uint64_t now)
 {
-    uint64_t by_time = c->first_life + (now - c->start_ns) / (NS_PER_S / COORD_LIVES_PER_S);
-    return max_u64(c->life + UINT64_C(1), by_time);
+    return c->life + UINT64_C(2) + (now - c->life_ns) / (NS_PER_S / COORD_LIVES_PER_S);
 }
 
 uint32_t coord_next_life(struct coordinator *c, uint64_t now)
@@ -217,6 +220,7 @@ uint32_t coord_next_life(struct coordinator *c, uint64_t now)
         return 0;
     assert(life > c->life && life <= c->lives); /* I6: late packets of former lives are recognised; I15 */
     c->life = (uint32_t)life;
+    c->life_ns = now;
     return c->life;
 }
 
@@ -234,7 +238,7 @@ bool coord_is_held_back(const struct coordinator *c, uint64_t now)
 
 bool coord_is_silent(const struct coordinator *c, const struct coord_station *s, uint64_t now)
 {
-    return now - max_u64(s->heard_ns, c->start_ns) > coord_lease_over(c->config.lease_ns);
+    return now - max_u64(s->heard_ns, c->start_ns) > lease_surely_over(c->config.lease_ns);
 }
 
 static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
@@ -321,30 +325,6 @@ static void on_leave(struct coordinator *c, const struct coord_packet *p)
         coord_host_leaves(c, p);
 }
 
-/* ---- keys ---- */
-
-static uint32_t on_key(struct coordinator *c, const struct coord_key *p, void *answer)
-{
-    struct coord_key *a = answer;
-    const char *bytes = p->bytes;
-    uint32_t len = p->len;
-    uint64_t index = p->packet.head.index;
-    int code = -EINVAL;
-    if (c->directory && p->packet.head.type == COORD_KEY_OF)
-        code = directory_key_of(c->directory, index, &bytes, &len);
-    else if (c->directory)
-        code = p->look ? directory_find(c->directory, bytes, len, &index) : directory_add(c->directory, bytes, len, &index);
-    memset(a, 0, sizeof *a);
-    coord_make(&a->packet, COORD_FOUND, c->space, &c->config.identity, p->packet.head.nonce);
-    a->packet.head.to = p->packet.head.from;
-    a->packet.head.index = index;
-    a->packet.code = code;
-    a->look = c->config.keys;
-    a->len = len;
-    memcpy(a->bytes, bytes, len);
-    return sizeof *a;
-}
-
 /* A member of this space, or a sender that knows it by its name alone. Else *code says why it is refused; 0: the packet is counted
  * and dropped. */
 static bool is_ours(struct coordinator *c, const struct coord_packet *p, int *code)
@@ -375,7 +355,7 @@ uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t le
         return code ? coord_refuse(c, p, code, answer) : 0;
     c->unwritten = false;
     if (p && (p->head.type == COORD_FIND || p->head.type == COORD_KEY_OF))
-        return on_key(c, data, answer);
+        return coord_on_key(c, data, now, answer);
     if (p && p->head.type == COORD_BEAT) {
         coordinator_tick(c, now);
         return on_beat(c, data, from, now, answer);
@@ -392,6 +372,9 @@ uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t le
         return coord_on_who(c, p, answer);
     case COORD_RULES:
         return coord_on_rules(c, p, now, answer);
+    case COORD_RETIRED:
+        coord_on_retired(c, p, now);
+        return 0;
     case COORD_LEAVE:
         on_leave(c, p);
         return 0;
@@ -414,12 +397,13 @@ uint32_t coordinator_more(struct coordinator *c, void *packet, struct net_addr *
         *to = m->at;
         return sizeof *p;
     }
-    return 0;
+    return coord_retire_more(c, packet, to);
 }
 
 unsigned coordinator_tick(struct coordinator *c, uint64_t now)
 {
     unsigned live = coord_look_after_hosts(c, now);
     coord_look_after_switches(c, now);
+    coord_look_after_names(c, now);
     return live;
 }

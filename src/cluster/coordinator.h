@@ -18,7 +18,9 @@
  *   WAKE      between processes of one host: look again
  *   FIND      from any program: which index has this key? A new key gets an index, unless the asker only looks.
  *   KEY_OF    from any program: which key has this index?
- *   FOUND     the answer to both, with the key, its index, and a code
+ *   FOUND     the answer to both, with the key, its index and generation, a code, and the number of the latest round (stamp)
+ *   RETIRE    to a host, in round `round`: do you use these keys? Keys that the host does not use it has to forget.
+ *   RETIRED   which of them the host uses (index, a bit each), in which round (stamp). It has forgotten the others.
  *   ROUSE     to a host: the switch has started anew; renew the lease there now
  *   WHO       from any program: which hosts are there, from this number on?
  *   HOSTS     the space's config, and some of the hosts
@@ -57,7 +59,6 @@
 
 #define COORD_NAME_LEN 32
 #define COORD_LIVE_WORDS 16 /* machines up to 1023 are told; where there are more, none */
-#define COORD_DRIFT_DIVISOR 10000u
 #define COORD_LIVES_PER_S 4
 #define COORD_FOREIGN (-EREMCHG) /* code of REFUSED: another space of that name, or an older version of its configuration */
 #define COORD_LIVES_AHEAD                                                                                                          \
@@ -86,6 +87,8 @@ enum coord_type {
     COORD_THIS,
     COORD_BREAK,
     COORD_BROKEN,
+    COORD_RETIRE,
+    COORD_RETIRED,
 };
 
 #define COORD_FORCE 1 /* code of a lock server's JOIN: the operator says that no host uses the server in whose place it comes */
@@ -155,12 +158,26 @@ struct rack_welcome {
 
 /* FIND, KEY_OF and FOUND go on: */
 struct coord_key {
-    struct coord_packet packet; /* head.index; code: 0, -ENOENT, -ENOSPC, -EINVAL */
+    struct coord_packet packet; /* head.index, head.generation; code: 0, -ENOENT, -ENOSPC, -EINVAL; -EAGAIN: ask again soon */
     uint32_t look;              /* FIND: 1: do not add it; FOUND: the kind of keys, 0: dense */
     uint32_t len;
     char bytes[(DIRECTORY_KEY_MAX + 8) / 8 * 8];
 };
 static_assert(sizeof(struct coord_key) <= PACKET_MAX, "fits");
+
+#define COORD_RETIRE_MAX 64u /* keys of one round: a bit each in the answer */
+
+/* RETIRE goes on: */
+struct coord_retire {
+    struct coord_packet packet;
+    uint64_t round;
+    uint32_t count, pad;
+    struct coord_retire_key {
+        uint64_t index;
+        uint32_t generation, pad;
+    } key[COORD_RETIRE_MAX];
+};
+static_assert(sizeof(struct coord_retire) <= PACKET_MAX, "fits");
 
 #define COORD_HOSTS_MAX 32
 
@@ -207,21 +224,44 @@ struct coord_member {
     struct net_addr at;
     struct net_addr switches[RACKS_MAX]; /* where it sends to: what it said last, and when, by its own clock: */
     uint64_t said_ns;
-    uint32_t racks; /* in which it has a lease, a bit each */
+    uint32_t racks;   /* in which it has a lease, a bit each */
+    uint64_t retired; /* the latest round that it has answered */
+};
+
+/* Keys that come and go (coordinator_names.c). */
+struct coord_names {
+    uint32_t generation;    /* of keys that are new now; 0: none has begun */
+    uint64_t generation_ns; /* when it began */
+    uint64_t round;         /* the latest: above those of former coordinators */
+    uint32_t count;         /* keys of the round under way; 0: there is none */
+    struct {
+        uint64_t cell;
+        bool stays; /* a host uses it, or a client has asked for it */
+    } key[COORD_RETIRE_MAX];
+    uint64_t hand;     /* the cell at which the search for the next keys begins */
+    uint64_t again_ns; /* when hosts that have not answered are asked again */
+    uint32_t ask_next; /* the next host to be asked; beyond the last: none is */
+    uint64_t in_vain;  /* keys that were to be retired and were in use, since one was retired; and since when: */
+    uint64_t in_vain_ns;
+    bool wanted;       /* a client waits for an index; */
+    uint64_t asked_ns; /* and when one asked last */
+    uint64_t added;    /* keys, in the quarter of a second before the last one that has ended, and in the present one: */
+    uint64_t adding;
+    uint64_t adding_ns; /* when that one began */
 };
 
 struct coordinator {
     const struct design *design;
     char space[COORD_NAME_LEN];
     struct rack_config config;
-    uint64_t open_ns;    /* by then hosts of former coordinators are gone that are neither in the log nor heard of */
-    bool changed;        /* hosts of a former configuration may be left: no member is let in */
-    bool settled;        /* none is left any more: the log is to say so */
-    bool hosts_known;    /* hosts of former coordinators are in the log */
-    bool hosts_changed;  /* since they were written to the log last */
-    uint32_t life;       /* the latest that was given */
-    uint32_t lives;      /* that are reserved: up to this one */
-    uint32_t first_life; /* and at this time: */
+    uint64_t open_ns;   /* by then hosts of former coordinators are gone that are neither in the log nor heard of */
+    bool changed;       /* hosts of a former configuration may be left: no member is let in */
+    bool settled;       /* none is left any more: the log is to say so */
+    bool hosts_known;   /* hosts of former coordinators are in the log */
+    bool hosts_changed; /* since they were written to the log last */
+    uint32_t life;      /* the latest that was given */
+    uint32_t lives;     /* that are reserved: up to this one */
+    uint64_t life_ns;   /* when it was given */
     uint64_t start_ns;
     bool fresh;     /* nothing of a former coordinator can be left */
     bool logged;    /* the caller keeps a log: what is to outlast the coordinator is told when it is written */
@@ -244,6 +284,7 @@ struct coordinator {
     struct packet_drops drops;
     struct coord_member *members; /* by number, 1 to config.machines; the caller's */
     struct directory *directory;  /* kept by the caller; null: keys are dense */
+    struct coord_names names;
 };
 
 struct coord_params {
@@ -295,18 +336,6 @@ uint32_t coordinator_host_life(const struct coordinator *c, uint16_t number);
 
 /* The identity of a space whose state is kept nowhere: the same after every restart. */
 struct rack_identity coord_identity_of_name(const char *space);
-
-/* How long after it was given a lease has surely ended, whatever the clocks' drift; and until when it counts by the clock that
- * asked for it. */
-static inline uint64_t coord_lease_over(uint64_t lease_ns)
-{
-    return lease_ns + 2 * (lease_ns / COORD_DRIFT_DIVISOR) + 1;
-}
-
-static inline uint64_t coord_lease_until(uint64_t stamp, uint64_t lease_ns)
-{
-    return stamp + lease_ns - 2 * (lease_ns / COORD_DRIFT_DIVISOR) - 1;
-}
 
 /* How many lives are to be reserved now; 0: enough are. */
 uint32_t coordinator_lives_wanted(const struct coordinator *c, uint64_t now);

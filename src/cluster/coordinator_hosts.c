@@ -22,7 +22,7 @@ void coord_hosts_begin(struct coordinator *c, const struct coord_params *p, uint
     uint64_t longest = rack_member_ns(&c->config);
     if (s)
         longest = max_u64(longest, max_u64(s->lease_ns, s->hosts.member_ns)); /* I16 */
-    uint64_t over = now + coord_lease_over(longest);
+    uint64_t over = now + lease_surely_over(longest);
     bool beyond = false;
     c->hosts_known = s && s->hosts.settled;
     c->changed = s && !p->fresh && s->hosts.settled != c->config.identity.version;
@@ -42,7 +42,7 @@ void coord_hosts_begin(struct coordinator *c, const struct coord_params *p, uint
 
 static uint64_t lease_from(const struct coordinator *c, uint64_t now)
 {
-    return now + coord_lease_over(rack_member_ns(&c->config));
+    return now + lease_surely_over(rack_member_ns(&c->config));
 }
 
 static uint32_t welcome(struct coordinator *c, const struct coord_packet *p, uint16_t number, uint64_t now, void *answer)

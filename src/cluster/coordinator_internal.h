@@ -47,6 +47,13 @@ struct net_addr coord_server_at(const struct coordinator *c, unsigned i); /* as 
 /* The next change of a place that the host does not know, if there is one. */
 void coord_tell_place(const struct coordinator *c, const struct coord_member *m, struct coord_beat *ack);
 
+/* ---- coordinator_names.c ---- */
+
+uint32_t coord_on_key(struct coordinator *c, const struct coord_key *p, uint64_t now, void *answer);
+void coord_on_retired(struct coordinator *c, const struct coord_packet *p, uint64_t now);
+uint32_t coord_retire_more(struct coordinator *c, void *packet, struct net_addr *to); /* as coordinator_more */
+void coord_look_after_names(struct coordinator *c, uint64_t now);
+
 /* ---- coordinator_switch.c ---- */
 
 bool coord_is_complete(const struct coordinator *c);                                   /* hosts can be let in */

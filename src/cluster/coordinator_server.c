@@ -80,8 +80,8 @@ static bool turn_away(struct coordinator *c, struct coord_station *s, uint64_t n
 /* Whether the host may still send to the server that had the place. */
 static bool may_use(const struct coordinator *c, const struct coord_member *m, const struct coord_station *s, uint64_t now)
 {
-    uint64_t heard_ns = m->until_ns - coord_lease_over(rack_member_ns(&c->config));
-    if (MISTAKE(c->config.mistakes, COORD_MISTAKE_HASTY) && now - heard_ns > coord_lease_over(c->config.lease_ns))
+    uint64_t heard_ns = m->until_ns - lease_surely_over(rack_member_ns(&c->config));
+    if (MISTAKE(c->config.mistakes, COORD_MISTAKE_HASTY) && now - heard_ns > lease_surely_over(c->config.lease_ns))
         return false;
     return m->live && m->places < s->version;
 }

@@ -29,15 +29,27 @@ static struct net_addr none(void)
 void coord_switches(const struct coordinator *c, struct net_addr switches[RACKS_MAX])
 {
     for (unsigned i = 0; i < RACKS_MAX; i++)
-        switches[i] = c->switch_[i].away                                ? none()
-                      : c->switch_[i].nonce && !c->switch_[i].unwritten ? c->switch_[i].at
-                                                                        : (struct net_addr){0};
+        switches[i] = c->switch_[i].unwritten ? (struct net_addr){0}
+                      : c->switch_[i].away    ? none()
+                      : c->switch_[i].nonce   ? c->switch_[i].at
+                                              : (struct net_addr){0};
 }
 
-/* Hosts are to stop sending to the switch in this place. */
-static void turn_away(struct coord_station *s)
+/* Hosts are to stop sending to the switch in this place, and take nothing from it any more. The log has that before hosts hear of
+ * it, as a life that no switch has: the old switch does not get its place again in its old life. */
+static bool turn_away(struct coordinator *c, struct coord_station *s, uint64_t now)
 {
-    *s = (struct coord_station){.rules = RULES_NONE, .heard_ns = s->heard_ns, .stopped = s->stopped, .away = true};
+    uint32_t life = coord_next_life(c, now);
+    if (!life)
+        return false;
+    *s = (struct coord_station){.at = s->at,
+                                .life = life,
+                                .rules = RULES_NONE,
+                                .heard_ns = s->heard_ns,
+                                .stopped = s->stopped,
+                                .away = true,
+                                .unwritten = c->logged};
+    return true;
 }
 
 static bool is_away(const struct coordinator *c, unsigned i)
@@ -124,8 +136,8 @@ uint32_t coord_on_rules(struct coordinator *c, const struct coord_packet *p, uin
     a->racks = c->config.racks;
     for (unsigned i = 0; i < c->config.racks; i++) {
         const struct coord_station *s = &c->switch_[i];
-        a->rack[i].at = s->at;
-        a->rack[i].life = s->life;
+        a->rack[i].at = s->away ? (struct net_addr){0} : s->at;
+        a->rack[i].life = s->away ? 0 : s->life;
         a->rack[i].version = s->rules;
         a->rack[i].heard = s->heard_ns != 0;
         a->rack[i].silent_ms = s->heard_ns ? (uint32_t)min_u64((now - s->heard_ns) / NS_PER_MS, UINT32_MAX) : 0;
@@ -186,8 +198,8 @@ static int make_room(struct coordinator *c, unsigned i, struct net_addr at, uint
         return now < c->open_ns ? -EAGAIN : 0;
     if (!s->away && (!can_move(c) || (!s->stopped && !coord_is_silent(c, s, now))))
         return -EBUSY;
-    if (!s->away)
-        turn_away(s);
+    if (!s->away && !turn_away(c, s, now))
+        return -EAGAIN;
     return is_away(c, i) ? 0 : -EAGAIN;
 }
 
@@ -260,5 +272,5 @@ void coord_look_after_switches(struct coordinator *c, uint64_t now)
                 c->switch_[i].at = c->members[m].switches[i];
     for (unsigned i = 0; i < c->config.racks; i++)
         if (rules_loses(&c->rules, i) && !has_let_go(c, i) && !c->switch_[i].away && coord_is_silent(c, &c->switch_[i], now))
-            turn_away(&c->switch_[i]);
+            turn_away(c, &c->switch_[i], now);
 }

@@ -11,6 +11,7 @@
 #define PAWL_CLUSTER_HOST_H
 
 #include "cluster/coordinator.h"
+#include "cluster/host_names.h"
 
 #include <pthread.h>
 
@@ -48,6 +49,7 @@ struct host_header {
     uint32_t dead;                               /* its lease is over: start anew with another */
     uint64_t until_ns;                           /* its membership lease */
     uint64_t beat_ns, tick_ns, look_ns, here_ns; /* when the next of each is due */
+    struct host_names names;                     /* keys that the coordinator may retire; under the mutex */
     pthread_mutex_t mutex;                       /* of the memory */
     pthread_mutex_t serving;                     /* held by the process that serves the pool */
     uint64_t sessions_at, bells_at, uses_at, undo_at, memory_at;

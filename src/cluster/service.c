@@ -31,7 +31,7 @@ static int append(struct service *s, struct service_batch *b)
     int rc = b->count ? s->store->ops->append(s->store, b->record, b->count) : 0;
     s->failed += rc != 0;
     b->count = 0;
-    b->used = 0;
+    b->used = b->bytes_used = 0;
     return rc;
 }
 
@@ -43,17 +43,32 @@ static int append_one(struct service *s, enum state_record type, const void *dat
 
 /* ---- what is not in the log yet ---- */
 
-static int write_names(struct service *s, struct service_batch *b)
+/* The change of a key. Whether it fits. */
+static bool add_key(const struct service *s, struct service_batch *b, uint64_t cell)
 {
     const struct directory *d = &s->state.directory;
-    while (s->state.names_written < d->count) {
-        uint64_t end = s->state.names_written;
-        while (end < d->count && add(s, b, STATE_NAME, d->bytes + d->key[end].at, (uint16_t)d->key[end].len))
+    bool gone = d->key[cell].state == DIRECTORY_LEAVING;
+    if (sizeof b->bytes - b->bytes_used < STATE_KEY_MAX)
+        return false;
+    uint8_t *record = b->bytes + b->bytes_used;
+    uint16_t len = state_name(d, cell, gone, record);
+    if (!add(s, b, gone ? STATE_GONE : STATE_NAME, record, len))
+        return false;
+    b->bytes_used += len;
+    return true;
+}
+
+static int write_names(struct service *s, struct service_batch *b)
+{
+    struct directory *d = &s->state.directory;
+    while (d->changed.count) {
+        uint64_t end = 0;
+        while (end < d->changed.count && add_key(s, b, d->changed.cell[end]))
             end++;
         int rc = append(s, b);
         if (rc)
             return rc;
-        s->state.names_written = end;
+        directory_wrote(d, end);
     }
     return 0;
 }
@@ -92,7 +107,7 @@ static int write_stations(struct service *s, struct service_batch *b)
 static bool are_over(const struct service *s, uint64_t now)
 {
     const struct coordinator *c = &s->coordinator;
-    return !c->changed && now - c->start_ns > coord_lease_over(max_u64(s->state.hosts.member_ns, s->state.lease_ns));
+    return !c->changed && now - c->start_ns > lease_surely_over(max_u64(s->state.hosts.member_ns, s->state.lease_ns));
 }
 
 static int write_counters(struct service *s, struct service_batch *b, uint64_t now)
@@ -125,6 +140,12 @@ static int write_counters(struct service *s, struct service_batch *b, uint64_t n
         coordinator_set_rules(c, wanted);
     s->state.rules = c->rules;
     return 0;
+}
+
+/* About as long as the records of all names. */
+static uint64_t names_bytes(const struct directory *d)
+{
+    return d->bytes_live + d->used * sizeof(struct state_key);
 }
 
 /* Records of hosts that have come and gone, some at a time. */
@@ -175,7 +196,7 @@ static int write_all(struct service *s, bool idle, uint64_t now)
         rc = write_counters(s, b, now);
     if (!rc)
         rc = write_hosts(s, b, idle);
-    if (s->store->since_snapshot > GARBAGE_MAX + 2 * s->state.directory.bytes_used)
+    if (s->store->since_snapshot > GARBAGE_MAX + 2 * names_bytes(&s->state.directory))
         s->store->ops->snapshot(s->store, state_each, &s->state); /* if it fails, the log goes on */
     return names ? names : rc;
 }
@@ -189,7 +210,7 @@ static void keep_all(struct service *s)
         coordinator_set_rules(c, wanted);
     if (coordinator_is_settled(c))
         coordinator_set_settled(c);
-    s->state.names_written = s->state.directory.count;
+    directory_wrote(&s->state.directory, s->state.directory.changed.count);
 }
 
 /* ---- packets ---- */
@@ -207,8 +228,8 @@ bool service_packet(struct service *s, const void *data, uint32_t len, struct ne
 static void withhold_key(const struct service *s, struct service_answer *a)
 {
     struct coord_key *k = (struct coord_key *)(void *)a->bytes;
-    if (k->packet.head.type == COORD_FOUND && !k->packet.code &&
-        directory_order(&s->state.directory, k->packet.head.index) >= s->state.names_written)
+    const struct directory *d = &s->state.directory;
+    if (k->packet.head.type == COORD_FOUND && !k->packet.code && !d->key[directory_cell(d, k->packet.head.index)].written)
         k->packet.code = -EIO;
 }
 
@@ -222,7 +243,7 @@ unsigned service_commit(struct service *s, struct service_answer *answers, unsig
     if (MISTAKE(s->coordinator.config.mistakes, COORD_MISTAKE_EARLY) && count)
         return count; /* the next one without answers writes */
     if (!write_all(s, !count, now)) {
-        assert(s->state.names_written == s->state.directory.count); /* I7 */
+        assert(!s->state.directory.changed.count); /* I7 */
         return count;
     }
     for (unsigned i = 0; i < count; i++) {
@@ -253,11 +274,13 @@ static int check_config(const struct service *s, const struct coord_params *p, c
     if (strncmp(c->design, p->design->name, sizeof c->design) != 0)
         return explain(-EINVAL, "%s: the space has the design '%s', not '%s'; another design is another space: --fresh",
                        s->file.path, c->design, p->design->name);
-    if (c->config.locks != config->locks || c->config.keys != config->keys || c->config.group != config->group)
+    if (c->config.locks > config->locks)
+        return explain(-EINVAL, "%s: the space has %" PRIu64 " locks, and can grow but not shrink: --locks %" PRIu64 " is less",
+                       s->file.path, c->config.locks, config->locks);
+    if (c->config.keys != config->keys || c->config.group != config->group)
         return explain(-EINVAL,
                        "%s: the space has %" PRIu64
-                       " locks and %s keys, and its names have their locks by that: it goes with --keys "
-                       "and --locks as they were",
+                       " locks and %s keys, and its names have their locks by that: it goes with --keys as they were",
                        s->file.path, c->config.locks,
                        c->config.keys == PAWL_KEYS_NAMED    ? "named"
                        : c->config.keys == PAWL_KEYS_SPARSE ? "sparse"
@@ -276,6 +299,8 @@ static int change_config(struct service *s, const struct coord_params *p, struct
     config->space = rack_short_id(&config->identity);
     if (same && !restored)
         return 0;
+    if (state_has_names(config) && config->locks > s->state.directory.locks && directory_grow(&s->state.directory, config->locks))
+        return explain(-ERANGE, "%s: the space has grown %u times, and cannot grow again", s->file.path, DIRECTORY_PARTS_MAX - 1);
     config->identity.version++;
     s->state.config.config = *config;
     s->state.lease_ns = max_u64(s->state.lease_ns, config->lease_ns);
@@ -291,7 +316,7 @@ static int change_config(struct service *s, const struct coord_params *p, struct
     add(s, &s->batch, STATE_LEASE, &s->state.lease_ns, sizeof s->state.lease_ns);
     add(s, &s->batch, STATE_HOSTS, &s->state.hosts, sizeof s->state.hosts);
     int rc = restored ? s->store->ops->snapshot(s->store, state_each, &s->state) : append(s, &s->batch);
-    s->batch.count = s->batch.used = 0;
+    s->batch.count = s->batch.used = s->batch.bytes_used = 0;
     return rc ? explain(rc, "%s: cannot be written: %s", s->file.path, strerror(-rc)) : 0;
 }
 
@@ -354,6 +379,7 @@ static int open_log(struct service *s, const struct coord_params *p, const struc
         return 0;
     if (!s->state.config.config.locks)
         return explain(-EBADMSG, "%s: the configuration of the space cannot be read", s->file.path);
+    directory_loaded(&s->state.directory);
     rc = check_config(s, p, config);
     if (how == STORE_RESTORE)
         s->state.lives += RESTORE_LIVES;

@@ -16,11 +16,12 @@ struct service_answer {
 
 #define SERVICE_RECORDS 512u /* of one append */
 
-/* Records of one append. What they point to stays until then. */
+/* Records of one append. What they point to stays until then; keys are in `bytes`. */
 struct service_batch {
     struct store_record record[SERVICE_RECORDS];
     unsigned count;
-    uint32_t used;
+    uint32_t used, bytes_used;
+    uint8_t bytes[STORE_APPEND_MAX];
 };
 
 struct service {

@@ -14,11 +14,13 @@ static int take_config(struct rack_state *s, const struct store_record *r)
     memcpy(&c, r->data, sizeof c);
     bool first = !s->config.config.locks;
     if (!c.config.locks || c.config.servers > RACK_SERVERS_MAX || c.config.racks > RACKS_MAX || c.design[sizeof c.design - 1] ||
-        (!first && (c.config.locks != s->config.config.locks || c.config.keys != s->config.config.keys)))
+        (!first && (c.config.locks < s->config.config.locks || c.config.keys != s->config.config.keys)))
         return -EINVAL; /* names have their indexes by them */
     s->config = c;
     if (first && state_has_names(&c.config))
         directory_init(&s->directory, (enum pawl_keys)c.config.keys, c.config.locks);
+    else if (state_has_names(&c.config) && c.config.locks > s->directory.locks && directory_grow(&s->directory, c.config.locks))
+        return -EINVAL;
     if (first)
         rules_init(&s->rules, c.config.racks);
     return 0;
@@ -26,14 +28,23 @@ static int take_config(struct rack_state *s, const struct store_record *r)
 
 static int take_name(struct rack_state *s, const struct store_record *r)
 {
-    uint64_t index, before = s->directory.count;
-    if (!s->directory.locks)
+    struct state_key k;
+    if (!s->directory.locks || r->len < sizeof k)
         return -EINVAL;
-    int rc = directory_add(&s->directory, r->data, r->len, &index);
-    if (rc)
-        return rc == -ENOMEM ? rc : -EINVAL;
-    s->names_written = s->directory.count;
-    return s->directory.count == before + 1 ? 0 : -EINVAL;
+    memcpy(&k, r->data, sizeof k);
+    if (r->type == STATE_GONE)
+        return r->len == sizeof k ? directory_gone(&s->directory, k.index, k.generation) : -EINVAL;
+    return directory_put(&s->directory, k.index, k.generation, (const char *)r->data + sizeof k, (uint32_t)(r->len - sizeof k));
+}
+
+uint16_t state_name(const struct directory *d, uint64_t cell, bool gone, uint8_t out[STATE_KEY_MAX])
+{
+    const struct state_key k = {.index = directory_index(d, cell), .generation = d->key[cell].generation};
+    memcpy(out, &k, sizeof k);
+    if (gone)
+        return sizeof k;
+    memcpy(out + sizeof k, directory_bytes(d, cell), d->key[cell].len);
+    return (uint16_t)(sizeof k + d->key[cell].len);
 }
 
 static int take_rules(struct rack_state *s, const struct store_record *r)
@@ -99,6 +110,7 @@ int state_take(void *state, const struct store_record *r)
         memcpy(&s->hosts, r->data, sizeof s->hosts);
         return 0;
     case STATE_NAME:
+    case STATE_GONE:
         return take_name(s, r);
     case STATE_RULES:
         return take_rules(s, r);
@@ -116,10 +128,33 @@ static int hand(store_take take, void *to, enum state_record type, const void *d
     return take(to, &r);
 }
 
+/* A CONFIG of each size that the space has had. */
+static int hand_config(const struct rack_state *s, store_take take, void *to)
+{
+    struct state_config c = s->config;
+    int rc = 0;
+    for (unsigned i = 1; i < s->directory.parts && !rc; i++) {
+        c.config.locks = s->directory.part[i].first;
+        rc = hand(take, to, STATE_CONFIG, &c, sizeof c);
+    }
+    return rc ? rc : hand(take, to, STATE_CONFIG, &s->config, sizeof s->config);
+}
+
+/* Keys that clients may have heard of, and that are not known as gone. */
+static int hand_names(const struct directory *d, store_take take, void *to)
+{
+    uint8_t record[STATE_KEY_MAX];
+    int rc = 0;
+    for (uint64_t cell = 0; cell < d->count && !rc; cell++)
+        if (d->key[cell].written && (d->key[cell].state == DIRECTORY_USED || d->key[cell].state == DIRECTORY_LEAVING))
+            rc = hand(take, to, STATE_NAME, record, state_name(d, cell, false, record));
+    return rc;
+}
+
 int state_each(void *state, store_take take, void *to)
 {
     const struct rack_state *s = state;
-    int rc = hand(take, to, STATE_CONFIG, &s->config, sizeof s->config);
+    int rc = hand_config(s, take, to);
     if (!rc)
         rc = hand(take, to, STATE_LIVES, &s->lives, sizeof s->lives);
     if (!rc)
@@ -139,9 +174,7 @@ int state_each(void *state, store_take take, void *to)
         if (h.life)
             rc = hand(take, to, STATE_HOST, &h, sizeof h);
     }
-    for (uint64_t i = 0; i < s->names_written && !rc; i++)
-        rc = hand(take, to, STATE_NAME, s->directory.bytes + s->directory.key[i].at, (uint16_t)s->directory.key[i].len);
-    return rc;
+    return rc ? rc : hand_names(&s->directory, take, to);
 }
 
 void state_free(struct rack_state *s)

@@ -11,11 +11,13 @@
  *             left
  *   HOST      a host's number and life, written before the host is welcome; life 0: the number is free. A coordinator that restarts
  *             takes the hosts in its log for live until they leave or their leases have ended (I16).
- *   NAME      the next key of the directory; written before a client hears of its index (I7)
+ *   NAME      a key with its index and generation; written before a client hears of them (I7)
+ *   GONE      the key that has this index and generation is retired; written before the index is used again
  *   RULES     which switch has which locks; written before a switch hears of it
  *   STATION   which lock server or switch has a place, and its life; written before it is welcome there (I17)
  *
- * No record is needed by another to be understood, but for NAME, whose order counts. */
+ * No record is needed by another to be understood, but for CONFIG, which comes first. If a later one has more locks, the space has
+ * grown, and the sizes before say which index a key has; a snapshot has a CONFIG of each size. */
 /* clang-format on */
 #ifndef PAWL_CLUSTER_STATE_H
 #define PAWL_CLUSTER_STATE_H
@@ -27,12 +29,30 @@
 
 #define STATE_DESIGN_LEN 32
 
-enum state_record { STATE_CONFIG = 1, STATE_LIVES, STATE_LEASE, STATE_NAME, STATE_RULES, STATE_STATION, STATE_HOSTS, STATE_HOST };
+enum state_record {
+    STATE_CONFIG = 1,
+    STATE_LIVES,
+    STATE_LEASE,
+    STATE_NAME,
+    STATE_RULES,
+    STATE_STATION,
+    STATE_HOSTS,
+    STATE_HOST,
+    STATE_GONE = 16,
+};
 
 struct state_config {
     char design[STATE_DESIGN_LEN];
     struct rack_config config;
 };
+
+/* NAME and GONE. The bytes of the key follow in NAME. */
+struct state_key {
+    uint64_t index;
+    uint32_t generation;
+    uint32_t zero;
+};
+#define STATE_KEY_MAX (sizeof(struct state_key) + DIRECTORY_KEY_MAX)
 
 struct state_station {
     struct net_addr at; /* unknown: no member ever had the place */
@@ -64,7 +84,6 @@ struct rack_state {
     struct rules rules;
     struct state_station server[RACK_SERVERS_MAX], switch_[RACKS_MAX];
     struct directory directory; /* if keys are not dense */
-    uint64_t names_written;     /* of its keys; others are not in the log yet */
 };
 
 /* Where the state is. */
@@ -80,6 +99,9 @@ static inline bool state_has_names(const struct rack_config *c)
 {
     return c->keys == PAWL_KEYS_NAMED || c->keys == PAWL_KEYS_SPARSE;
 }
+
+/* The record of a key in `out`, and its length. */
+uint16_t state_name(const struct directory *d, uint64_t cell, bool gone, uint8_t out[STATE_KEY_MAX]);
 
 /* Takes a record of the log: for store_file_open. -EINVAL: it cannot be. */
 int state_take(void *state, const struct store_record *r);

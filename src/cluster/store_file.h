@@ -30,7 +30,7 @@
 
 #define STORE_PATH_LEN 4096
 #define STORE_SPACE_LEN 32
-#define STORE_VERSION 1u /* of the file, and of all that records contain: addresses, rules, configurations */
+#define STORE_VERSION 2u /* of the file, and of all that records contain: addresses, rules, configurations */
 
 struct store_identity {
     char space[STORE_SPACE_LEN];

@@ -99,7 +99,8 @@ struct fission_packet {
 };
 _Static_assert(sizeof(struct fission_packet) == 88, "no padding");
 
-/* GRANT with agent: a waiter. ANSWER: a holder. REPORT: a hold. (PROBE and CHASE carry steps: designs/packet/chase.h.) */
+/* GRANT with agent: a waiter. ANSWER: a holder. REPORT: a hold; its client is the sender, and the generation of the index is in the
+ * client's place. (PROBE and CHASE carry steps: designs/packet/chase.h.) */
 struct fission_entry {
     uint64_t nonce; /* REPORT: the lock's index */
     struct place client;
@@ -108,6 +109,15 @@ struct fission_entry {
     uint8_t priority;
 };
 _Static_assert(sizeof(struct fission_entry) == 16, "no padding");
+
+static inline struct place fission_place_of_generation(uint32_t generation)
+{
+    return (struct place){(uint16_t)generation, (uint16_t)(generation >> 16)};
+}
+static inline uint32_t fission_generation_of_place(struct place p)
+{
+    return p.machine | (uint32_t)p.port << 16;
+}
 
 /* LEASE, if locks are divided among switches: the answer carries the table of owners, and the question has room for it. */
 #define RULES_ENTRIES (RACK_SHARDS / sizeof(struct fission_entry))
@@ -120,8 +130,8 @@ _Static_assert(RACK_SHARDS % sizeof(struct fission_entry) == 0, "a table is whol
 struct fission_rules {
     uint32_t space;
     uint32_t life; /* the decider's, in head.epoch. A host learns it with its lease */
-    uint32_t generation;
     uint16_t machines;
+    bool names; /* keys have names, and so indexes have generations */
     uint64_t locks;
 };
 
@@ -148,7 +158,7 @@ static inline enum fission_fault fission_verify(const void *data, uint32_t len, 
         return FISSION_ALIEN;
     if (!fission_place_exists(p->head.from, r) || !fission_place_exists(p->head.to, r))
         return FISSION_ALIEN;
-    if (p->head.type != FISSION_LEASE && (p->head.epoch != r->life || p->head.generation != r->generation))
+    if (p->head.type != FISSION_LEASE && (p->head.epoch != r->life || (!r->names && p->head.generation)))
         return FISSION_STALE;
     if (p->term & ~FISSION_TERM_MASK)
         return FISSION_BAD;
@@ -228,6 +238,12 @@ static inline bool fission_ends_tenure(const struct fission_packet *p)
 {
     return p->head.type == FISSION_FREE || p->head.type == FISSION_TAKE ||
            (p->head.type == FISSION_GRANT && (p->flags & FISSION_AGENT));
+}
+
+/* FREE or GRANT with agent: a host that has the agent sends it until it is answered. */
+static inline bool fission_has_agent(const struct fission_packet *p)
+{
+    return fission_ends_tenure(p) && p->head.type != FISSION_TAKE;
 }
 
 /* Whether the packet concerns the lock's state; others only pass. */
@@ -377,6 +393,39 @@ static inline uint64_t fission_token_at(uint64_t token, uint32_t term)
 static inline void fission_token(struct fission_meta *m, uint64_t *token)
 {
     m->token = *token = fission_token_at(*token, fission_word_term(m->word));
+}
+
+/* ---- generations ---- */
+
+/* An index that is used again for another key has a higher generation (cluster/coordinator_names.c). Both fields are one word, so
+ * that XDP reads and exchanges them together. */
+struct fission_age {
+    uint32_t generation; /* of the packets that reach the stages; earlier ones change nothing */
+    uint32_t base; /* life that is added to the lock's tokens, if it is above the decider's; FISSION_AGE_BUSY: see fission.bpf.c */
+};
+_Static_assert(sizeof(struct fission_age) == 8, "one word");
+#define FISSION_AGE_BUSY UINT32_MAX
+
+/* The life to be added to the lock's tokens. */
+static inline uint64_t fission_base(struct fission_age age, uint32_t life)
+{
+    return (uint64_t)(age.base > life ? age.base : life) << FISSION_TOKEN_LIFE_SHIFT;
+}
+
+/* The base of a new generation, which is a life that was given after all tokens that its key may have had before: tokens begin
+ * above it, and less than one life above it (I2). The tenures so far are part of the token, and are taken off. */
+static inline uint32_t fission_base_of(struct fission_age age, uint32_t generation, uint64_t token)
+{
+    uint64_t tenures = token >> FISSION_TOKEN_LIFE_SHIFT;
+    uint32_t base = tenures < generation ? generation - (uint32_t)tenures : 0;
+    return base > age.base ? base : age.base;
+}
+
+/* The lock's word when a new generation begins: free, in a further tenure, so that no packet of an earlier one is of this one. No
+ * host uses the lock: what the word says of a host is outdated. */
+static inline uint64_t fission_word_anew(uint64_t word)
+{
+    return (uint64_t)((fission_word_term(word) + 1) & FISSION_TERM_MASK) << FISSION_WORD_TERM_SHIFT;
 }
 
 /* ---- rebuilding ---- */

@@ -29,6 +29,8 @@ enum fission_mistakes {
     FISSION_MISTAKE_TOKEN = 1 << 6, /* tokens of a decider that lost its state begin anew */
     FISSION_MISTAKE_MUTED = 1 << 7, /* hosts that only reported are not asked in a census */
 };
+#define FISSION_MISTAKE_GENERATION (UINT32_C(1) << 25) /* packets of all generations of an index reach the stages */
+#define FISSION_MISTAKE_FLOOR (UINT32_C(1) << 26)      /* tokens of a new generation go on where those of the index ended */
 
 /* ---- of NetLock's switch; those of its other parts have the bits above (designs/netlock/mistakes.h) ---- */
 

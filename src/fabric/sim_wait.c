@@ -55,15 +55,19 @@ static bool cond_holds(const struct fab_cond *cond, uint64_t word)
     return (word & cond->mask) == cond->value;
 }
 
+/* As the node of the word sees it. */
+static bool cond_holds_there(const struct sim_ep *ep, const struct fab_cond *cond)
+{
+    const struct sim_node *node = sim_node_of(ep->fabric, FAB_NODE(cond->addr));
+    return cond_holds(cond, *(uint64_t *)sim_node_ptr(node, cond->addr, 8));
+}
+
 /* 1 if a condition on the own node no longer holds. */
 static int look_locally(struct sim_ep *ep, const struct fab_cond *conds, unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
-        if (is_local(ep, &conds[i])) {
-            const struct sim_node *node = sim_node_of(ep->fabric, ep->fab.node);
-            if (!cond_holds(&conds[i], *(uint64_t *)sim_node_ptr(node, conds[i].addr, 8)))
-                return 1;
-        }
+        if (is_local(ep, &conds[i]) && !cond_holds_there(ep, &conds[i]))
+            return 1;
     return 0;
 }
 
@@ -90,13 +94,6 @@ static int look_remotely(struct sim_ep *ep, const struct fab_cond *conds, unsign
 static bool parks(const struct sim_ep *ep)
 {
     return fab_has(ep->fabric->caps, FAB_WAIT);
-}
-
-/* A word at which a task is parked, as the node sees it. */
-static bool cond_holds_there(const struct sim_ep *ep, const struct fab_cond *cond)
-{
-    const struct sim_node *node = sim_node_of(ep->fabric, FAB_NODE(cond->addr));
-    return cond_holds(cond, *(uint64_t *)sim_node_ptr(node, cond->addr, 8));
 }
 
 /* Sleeps until a watched word changes or that time has come. */

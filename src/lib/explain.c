@@ -8,30 +8,23 @@
 
 #define SENTENCE_LEN 512 /* a path and what is wrong with it */
 
-static _Thread_local char *sentence; /* null: none yet */
-static _Thread_local bool no_room;   /* for the sentence */
+_Thread_local const char *explain_latest;
 
 int explain(int code, const char *format, ...)
 {
+    static _Thread_local char *sentence;
     va_list args;
     if (!sentence)
         sentence = thread_memory(SENTENCE_LEN);
-    no_room = !sentence;
     va_start(args, format);
     if (sentence)
         vsnprintf(sentence, SENTENCE_LEN, format, args);
     va_end(args);
+    explain_latest = sentence ? sentence : "out of memory, and so without an explanation";
     return code;
-}
-
-void explain_nothing(void)
-{
-    no_room = false;
-    if (sentence)
-        sentence[0] = 0;
 }
 
 const char *explained(void)
 {
-    return sentence ? sentence : no_room ? "out of memory, and so without an explanation" : "";
+    return explain_latest ? explain_latest : "";
 }

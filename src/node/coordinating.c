@@ -104,32 +104,44 @@ static void one_packet(struct coordinating *c, const void *data, uint32_t len, s
     }
 }
 
+#define TOGETHER (4 * UDP_BATCH) /* answers that wait for one sync of the log: twice as many as the clients of a usual host */
+
 static void send_answers(struct coordinating *c, const struct service_answer *answers, unsigned count)
 {
     struct udp_out out[UDP_BATCH];
-    for (unsigned i = 0; i < count; i++)
-        out[i] = (struct udp_out){.to = answers[i].to, .len = answers[i].len, .data = answers[i].bytes};
-    udp_send(&c->udp, out, count);
+    for (unsigned sent = 0; sent < count; sent += UDP_BATCH) {
+        unsigned n = (unsigned)min_u64(UDP_BATCH, count - sent);
+        for (unsigned i = 0; i < n; i++)
+            out[i] = (struct udp_out){.to = answers[sent + i].to, .len = answers[sent + i].len, .data = answers[sent + i].bytes};
+        udp_send(&c->udp, out, n);
+    }
+}
+
+/* The packets of a batch. How many answers there are. */
+static unsigned take_batch(struct coordinating *c, const struct udp_batch *batch, bool steward, struct service_answer *answers)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < batch->count; i++) {
+        const struct packet_head *h = (const struct packet_head *)(const void *)batch->packet[i].data;
+        uint32_t len = batch->packet[i].len;
+        struct net_addr from = batch->packet[i].from;
+        if (!c->steward || len < sizeof *h || h->family != c->design->family)
+            count += service_packet(&c->service, h, len, from, host_now(), &answers[count]);
+        else if (steward)
+            one_packet(c, h, len, from);
+    }
+    return count;
 }
 
 void coordinating_run(struct coordinating *c)
 {
     static _Thread_local struct udp_batch batch;
-    static _Thread_local struct service_answer answers[UDP_BATCH];
+    static _Thread_local struct service_answer answers[TOGETHER];
     while (!*c->stop) {
         unsigned n = udp_wait(&c->udp, &batch, 0, world_now(&world_real) + LOOK_NS), count = 0;
         bool steward = steward_runs(c);
-        for (unsigned i = 0; i < n; i++) {
-            const struct packet_head *h = (const struct packet_head *)(const void *)batch.packet[i].data;
-            uint32_t len = batch.packet[i].len;
-            struct net_addr from = batch.packet[i].from;
-            if (c->steward && len >= sizeof *h && h->family == c->design->family) {
-                if (steward)
-                    one_packet(c, h, len, from);
-                continue;
-            }
-            count += service_packet(&c->service, h, len, from, host_now(), &answers[count]);
-        }
+        for (; n; n = count + UDP_BATCH <= TOGETHER ? udp_receive(&c->udp, &batch) : 0)
+            count += take_batch(c, &batch, steward, &answers[count]);
         send_answers(c, answers, service_commit(&c->service, answers, count, host_now()));
         struct udp_out more = {.data = answers[0].bytes};
         while ((more.len = coordinator_more(&c->service.coordinator, answers[0].bytes, &more.to)))

@@ -3,7 +3,7 @@
  * there, looks for machines that are gone, and begins anew with other locks if the coordinator says so: as node/station.c does for
  * a switch in software. */
 #include "dataplane/fission.h"
-#include "designs/fisslock/rebuild.h"
+#include "designs/fisslock/spill.h"
 #include "designs/packet/parts.h"
 #include "node/kernel_internal.h"
 #include "world/world.h"
@@ -157,8 +157,8 @@ static int care_begin(struct care *c, struct plane *p, struct member *m)
 static void answer_report(struct care *c, const struct fission_packet *p, uint32_t len, struct net_addr from)
 {
     const struct rack_config *config = &c->config;
-    const struct fission_rules rules = {
-        .space = config->space, .life = c->live->epoch, .machines = config->machines, .locks = config->locks};
+    struct fission_rules rules = rules_of(config);
+    rules.life = c->live->epoch;
     if (fission_verify(p, len, &rules) != FISSION_FINE || p->head.type != FISSION_REPORT ||
         !rebuild_report(&c->rebuild, c->locks, config->locks, p))
         return;
@@ -252,7 +252,7 @@ static void look(struct care *c, uint64_t now)
         tell.head.space = config->space;
         tell.head.epoch = c->live->epoch;
         tell.head.index = c->look_next;
-        tell.token += (uint64_t)c->live->life << FISSION_TOKEN_LIFE_SHIFT;
+        tell.token += fission_base(lock->age, c->live->life);
         const struct udp_out out = {
             .to = net_v4(c->hosts[heir].ip, ntohs(c->hosts[heir].pool_port)), .len = sizeof tell, .data = &tell};
         udp_send(&c->member->udp, &out, 1);

@@ -46,7 +46,7 @@ static void copy(struct sim_disk_content *to, const struct sim_disk_content *fro
         memcpy(to->bytes, from->bytes, from->size);
 }
 
-static void clear(struct sim_disk_entry *e)
+void sim_disk_remove(struct sim_disk_entry *e)
 {
     free(e->seen.bytes);
     free(e->durable.bytes);
@@ -222,7 +222,7 @@ static int disk_rename(struct disk *d, const char *from, const char *to)
     if (!e)
         return -ENOENT;
     if (old) /* open files of the old one keep their entry: it moves to the new one's place, and has no name */
-        clear(old);
+        sim_disk_remove(old);
     snprintf(e->path, sizeof e->path, "%s", to);
     return 0;
 }
@@ -253,7 +253,7 @@ void sim_disk_free(struct sim_disk *d)
 {
     close_all(d);
     for (unsigned i = 0; i < SIM_DISK_FILES; i++)
-        clear(&d->files[i]);
+        sim_disk_remove(&d->files[i]);
 }
 
 /* Some sectors of a write that was not synced are there. */
@@ -298,9 +298,4 @@ void sim_disk_cut(struct sim_disk_entry *e, uint64_t size)
     e->pending_count = 0;
     resize(&e->seen, size);
     resize(&e->durable, size);
-}
-
-void sim_disk_remove(struct sim_disk_entry *e)
-{
-    clear(e);
 }

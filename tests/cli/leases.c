@@ -6,7 +6,9 @@
 #include "tests/shm/space.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
+#include <pthread.h>
 
 #define LEASE_S 5
 #define OUTAGE_NS ((LEASE_S + 2) * NS_PER_S)
@@ -131,6 +133,30 @@ static struct rack begin(const char *design, const char *own, const char *member
     return r;
 }
 
+/* What grants in the design's racks, each in a process of its own. */
+struct granters {
+    pid_t server, switcher; /* 0: there is none */
+};
+
+static struct granters start_granters(const struct rack *r)
+{
+    char at[64] = "127.0.0.1:0";
+    struct granters g = {0};
+    if (strcmp(r->design, "fisslock"))
+        g.server = server(r, at);
+    if (strcmp(r->design, "srvlock"))
+        g.switcher = switcher(r);
+    return g;
+}
+
+static void end_granters(const struct granters *g)
+{
+    if (g->server)
+        end(g->server, SIGKILL);
+    if (g->switcher)
+        end(g->switcher, SIGKILL);
+}
+
 /* ---- clients ---- */
 
 static pawl *client(const struct rack *r, unsigned host)
@@ -176,8 +202,7 @@ static void outlast(pawl *p, const pawl_grant *held, const char *other)
 static void outage(const char *design)
 {
     struct rack r = begin(design, "0", "60");
-    char at[64] = "127.0.0.1:0";
-    pid_t granter = strcmp(design, "srvlock") ? switcher(&r) : server(&r, at);
+    struct granters g = start_granters(&r);
     pawl *p = client(&r, 2);
     lock_and_unlock(p, "known");
     pawl_grant held = lock(p, "held");
@@ -193,7 +218,7 @@ static void outage(const char *design)
     lock_and_unlock(q, "held");
     pawl_close(q);
     pawl_close(p);
-    end(granter, SIGKILL);
+    end_granters(&g);
     end(r.coordinator, SIGKILL);
     printf("%s: the coordinator was away\n", design);
 }
@@ -284,6 +309,72 @@ static void replace(bool orderly)
     printf("a lock server was replaced%s\n", orderly ? ", orderly" : "");
 }
 
+/* ---- goodput ---- */
+
+#define WORKERS 4
+
+struct worker {
+    pthread_t thread;
+    pawl *p;
+    char name[16];
+    uint64_t locked; /* how often */
+    const uint32_t *stop;
+};
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    while (!__atomic_load_n(w->stop, __ATOMIC_ACQUIRE)) {
+        lock_and_unlock(w->p, w->name);
+        __atomic_add_fetch(&w->locked, 1, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static uint64_t locked_in(struct worker workers[WORKERS], uint64_t ns)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < WORKERS; i++)
+        sum -= __atomic_load_n(&workers[i].locked, __ATOMIC_RELAXED);
+    pause_ns(ns);
+    for (unsigned i = 0; i < WORKERS; i++)
+        sum += __atomic_load_n(&workers[i].locked, __ATOMIC_RELAXED);
+    return sum;
+}
+
+/* Clients on several hosts lock names that they know, with the coordinator for so long, and then without it. */
+static void goodput(const char *design, uint64_t seconds)
+{
+    struct rack r = begin(design, "0", "60");
+    struct granters g = start_granters(&r);
+    struct worker workers[WORKERS];
+    uint32_t stop = 0;
+    pawl *p = client(&r, 9);
+    pawl_grant held = lock(p, "held");
+    for (unsigned i = 0; i < WORKERS; i++) {
+        workers[i] = (struct worker){.p = client(&r, 2 + i), .stop = &stop};
+        snprintf(workers[i].name, sizeof workers[i].name, "name %u", i);
+        CHECK_EQ(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+    locked_in(workers, NS_PER_S); /* all names are known */
+    uint64_t with = locked_in(workers, seconds * NS_PER_S);
+    end(r.coordinator, SIGKILL);
+    uint64_t without = locked_in(workers, seconds * NS_PER_S);
+    CHECK_EQ(pawl_check(p, &held), 0);
+    __atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+    for (unsigned i = 0; i < WORKERS; i++)
+        CHECK_EQ(pthread_join(workers[i].thread, NULL), 0);
+    coordinate(&r, false);
+    for (unsigned i = 0; i < WORKERS; i++)
+        pawl_close(workers[i].p);
+    pawl_close(p);
+    end_granters(&g);
+    end(r.coordinator, SIGKILL);
+    printf("%s, %d hosts, %" PRIu64 " s each: %" PRIu64 " locks per second with a coordinator, %" PRIu64
+           " without (%.3f); no hold was lost\n",
+           design, WORKERS, seconds, with / seconds, without / seconds, (double)without / (double)with);
+}
+
 static void remove_folder(void)
 {
     char line[64];
@@ -296,8 +387,16 @@ int main(void)
 {
     CHECK(mkdtemp(folder));
     setvbuf(stdout, NULL, _IOLBF, 0);
+    if (getenv("PAWL_OUTAGE_S")) { /* measures, and does nothing else: PAWL_OUTAGE_S=45 build/tests/cli_leases */
+        static const char *const designs[] = {"srvlock", "fisslock", "netlock"};
+        for (size_t i = 0; i < countof(designs); i++)
+            goodput(designs[i], strtoull(getenv("PAWL_OUTAGE_S"), NULL, 10));
+        remove_folder();
+        return 0;
+    }
     outage("srvlock");
     outage("fisslock");
+    outage("netlock");
     restart();
     too_long();
     replace(true);

@@ -100,6 +100,10 @@ static const struct {
     {"busted-coordinator-hasty", {"I1:", "I2:"}},
     {"busted-coordinator-outlives", {"I1:", "I2:"}},
     {"busted-coordinator-torn", {"I1:", "I2:"}},
+    {"busted-coordinator-reuse", {"I1:", "I2:", "I7:"}},
+    {"busted-coordinator-floor", {"I2:"}},
+    {"busted-fisslock-generation", {"I2:", "I7:", "I9:", "I11:"}},
+    {"busted-fisslock-name-floor", {"I2:"}},
 };
 
 /* Too rare for campaigns, which met each of them once in millions of seeds. sim/exhaust finds them. */

@@ -145,8 +145,115 @@ static void run(unsigned threads, uint64_t hop_ns)
     free(r);
 }
 
+/* ---- packets that no host sends ---- */
+
+#define MACHINES 3
+
+static const struct chase_step sound_path[] = {{.id = 1, .machine = 1, .kind = CHASE_WAIT},
+                                               {.id = 2, .machine = 2, .kind = CHASE_HOLD},
+                                               {.id = 3, .machine = 2, .kind = CHASE_WAIT, .second = 1},
+                                               {.id = 4, .machine = MACHINES, .kind = CHASE_AHEAD}};
+
+/* Whether a path is read whose step i was changed to this. */
+static bool reads(unsigned i, struct chase_step changed)
+{
+    struct chase_step path[countof(sound_path)];
+    struct chase_way way;
+    memcpy(path, sound_path, sizeof path);
+    path[i] = changed;
+    return chase_read(path, countof(path), MACHINES, &way);
+}
+
+static void test_paths(void)
+{
+    struct chase_step many[CHASE_STEPS_MAX + 1];
+    struct chase_way way;
+    for (unsigned i = 0; i <= CHASE_STEPS_MAX; i++)
+        many[i] = sound_path[i % 2];
+    CHECK(chase_read(many, CHASE_STEPS_MAX, MACHINES, &way) && way.count == CHASE_STEPS_MAX);
+    CHECK(!chase_read(many, CHASE_STEPS_MAX + 1, MACHINES, &way));
+    CHECK(!chase_read(many, 0, MACHINES, &way));
+    for (unsigned i = 0; i < countof(sound_path); i++) {
+        struct chase_step s = sound_path[i];
+        CHECK(reads(i, s));
+        s.kind = i % 2 ? CHASE_WAIT : CHASE_HOLD; /* waits and what blocks them alternate */
+        CHECK(!reads(i, s));
+        s.kind = 0;
+        CHECK(!reads(i, s));
+        s.kind = CHASE_AHEAD + 1;
+        CHECK(!reads(i, s));
+        s = sound_path[i];
+        s.second = 2;
+        CHECK(!reads(i, s));
+        s = sound_path[i];
+        s.machine = MACHINE_NONE;
+        CHECK(!reads(i, s));
+        s.machine = MACHINES + 1;
+        CHECK(!reads(i, s));
+    }
+}
+
+/* A CHASE is for the host of a step that blocks a wait; of the first round, the last one. */
+static void test_for(void)
+{
+    struct ring *r = calloc(1, sizeof *r);
+    CHECK(r);
+    struct chase c = chase_of(r);
+    struct chase_probe p = {.way = {.count = 4}, .at = 3};
+    memcpy(p.way.step, sound_path, sizeof sound_path);
+    c.machine = MACHINES;
+    CHECK(chase_is_for(&c, &p));
+    c.machine = 1;
+    CHECK(!chase_is_for(&c, &p));
+    c.machine = 2;
+    p.at = 1;
+    CHECK(!chase_is_for(&c, &p));
+    p.sure = true;
+    CHECK(chase_is_for(&c, &p));
+    p.at = 2;
+    CHECK(!chase_is_for(&c, &p));
+    p.at = 5;
+    CHECK(!chase_is_for(&c, &p));
+    free(r);
+}
+
+/* At the queue: step `at` is to be one that blocks. */
+static bool turns(unsigned count, unsigned at, bool sure, bool *bad)
+{
+    struct chase_probe p = {.way = {.count = count}, .at = at, .sure = sure};
+    bool turned = chase_turn(&p, bad);
+    CHECK(!turned || (p.at % 2 == 1 && p.at < p.way.count));
+    CHECK(!turned || sure || p.way.count == count + 1);
+    return turned;
+}
+
+static void test_turn(void)
+{
+    bool bad;
+    CHECK(turns(3, 0, false, &bad) && !bad);
+    CHECK(!turns(4, 0, false, &bad) && !bad);
+    CHECK(turns(CHASE_STEPS_MAX - 1, 0, false, &bad));
+    CHECK(!turns(CHASE_STEPS_MAX + 1, 0, false, &bad) && !bad); /* too long */
+    CHECK(turns(4, 3, true, &bad) && !bad);
+    CHECK(!turns(4, 2, true, &bad) && bad);
+    CHECK(!turns(4, 5, true, &bad) && bad);
+}
+
+/* A queue names no more requests than fit. */
+static void test_fanout(void)
+{
+    struct chase_blockers b = {0};
+    for (unsigned i = 0; i < 2 * CHASE_FANOUT_MAX; i++)
+        chase_block(&b, 10 + i, 1, 0, CHASE_HOLD);
+    CHECK(b.count == CHASE_FANOUT_MAX && b.step[CHASE_FANOUT_MAX - 1].id == 9 + CHASE_FANOUT_MAX);
+}
+
 int main(void)
 {
+    test_paths();
+    test_for();
+    test_turn();
+    test_fanout();
     for (unsigned threads = 2; threads <= 20; threads += 3)
         for (uint64_t hop_ns = RETRY_NS / 10; hop_ns <= 2 * RETRY_NS; hop_ns *= 2)
             run(threads, hop_ns);

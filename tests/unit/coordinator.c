@@ -108,8 +108,8 @@ static void numbers(void)
     CHECK_EQ(code(join(COORD_HOST, 5, 7)), -EAGAIN); /* no server yet */
     CHECK_EQ(join(COORD_SERVER, 1, 70)->head.to.machine, MACHINES + 1);
     uint32_t life = ((const struct coord_packet *)(const void *)answer)->head.generation;
-    CHECK_EQ(join(COORD_SERVER, 1, 70)->head.generation, life);     /* a repetition */
-    CHECK_EQ(join(COORD_SERVER, 2, 70)->head.generation, life + 1); /* it has started anew */
+    CHECK_EQ(join(COORD_SERVER, 1, 70)->head.generation, life); /* a repetition */
+    CHECK(join(COORD_SERVER, 2, 70)->head.generation > life);   /* it has started anew */
     CHECK_EQ(code(join(COORD_SERVER, 3, 71)), -ENOSPC);
     CHECK_EQ(code(join(COORD_SWITCH, 3, 71)), -EOPNOTSUPP);
     CHECK_EQ(number(5), 1);

@@ -111,7 +111,7 @@ static void configs(void)
     CHECK_EQ(c.open_ns, now);
     p.fresh = false;
     CHECK_EQ(coordinator_init(&c, &p, members, now, &why), 0);
-    CHECK_EQ(c.open_ns, now + NS_PER_S + 2 * (NS_PER_S / COORD_DRIFT_DIVISOR) + 1);
+    CHECK_EQ(c.open_ns, now + NS_PER_S + 2 * (NS_PER_S / RACK_DRIFT_DIVISOR) + 1);
 }
 
 /* ---- packets ---- */

@@ -106,6 +106,29 @@ static void sole_reader(void)
     end();
 }
 
+/* A host that was told of the switch's successor takes nothing of the old switch any more, which may live. It keeps what it holds,
+ * and is served by the successor. */
+static void replaced(bool told)
+{
+    begin(2, 8, 0);
+    kit_acquire(&k, 1, 0, S); /* the agent is there */
+    kit_acquire(&k, 2, 1, S);
+    CHECK(kit_holds(&k, 2, 1));
+    if (told)
+        fisslock_switch_gone(k.host[2], 0, k.now, &k.out);
+    kit_acquire(&k, 2, 0, S);
+    kit_wait(&k, 4 * KIT_RETRY_NS);
+    CHECK(kit_holds(&k, 2, 1));
+    CHECK_EQ(kit_holds(&k, 2, 0), !told);
+    lose_switch();
+    kit_wait(&k, HEALS);
+    CHECK(kit_holds(&k, 2, 0) && kit_holds(&k, 2, 1));
+    kit_release(&k, 1, 0);
+    kit_release(&k, 2, 0);
+    kit_release(&k, 2, 1);
+    end();
+}
+
 /* Readers on several hosts, of which the word names one: the others are asked for. A host that only reported is asked, too. */
 static bool readers(uint64_t mistakes)
 {
@@ -340,6 +363,8 @@ int main(void)
 {
     exclusive();
     sole_reader();
+    replaced(false);
+    replaced(true);
     CHECK(readers(0));
     CHECK(!readers(FISSION_MISTAKE_MUTED));
     upgrade();

@@ -140,12 +140,12 @@ static void ends(void)
     struct host other;
     start();
     outbox_clear(&out);
-    CHECK_EQ(host_session_open(&host, 1, UINT64_MAX, &session), 0);
+    CHECK_EQ(host_session_open(&host, 1, UINT64_MAX, &out, &session), 0);
     CHECK(!host_retire_if_idle(&host, &out));
     host_session_close(&host, session, &out);
     CHECK(host_retire_if_idle(&host, &out));
     CHECK_EQ(access(path, F_OK), -1);
-    CHECK_EQ(host_session_open(&host, 1, UINT64_MAX, &session), -ESTALE);
+    CHECK_EQ(host_session_open(&host, 1, UINT64_MAX, &out, &session), -ESTALE);
     CHECK(!host_lives(&host, host_now()));
     CHECK_EQ(create(path, "srvlock"), 0); /* the next life */
     host_retire(&host);
@@ -163,7 +163,7 @@ static void ends(void)
 
 static void *open_and_end(void *arg)
 {
-    CHECK_EQ(host_session_open(&host, 1, UINT64_MAX, arg), 0);
+    CHECK_EQ(host_session_open(&host, 1, UINT64_MAX, &out, arg), 0);
     return NULL;
 }
 
@@ -194,8 +194,8 @@ static void sessions(void)
     start();
     outbox_clear(&out);
     for (unsigned i = 0; i < SESSIONS; i++)
-        CHECK_EQ(host_session_open(&host, (uint16_t)(10 + i), UINT64_MAX, &s[i]), 0);
-    CHECK_EQ(host_session_open(&host, 1, UINT64_MAX, &more), -PAWL_ELIMIT);
+        CHECK_EQ(host_session_open(&host, (uint16_t)(10 + i), UINT64_MAX, &out, &s[i]), 0);
+    CHECK_EQ(host_session_open(&host, 1, UINT64_MAX, &out, &more), -PAWL_ELIMIT);
     CHECK(!look_after(0)); /* all of them live */
     uint32_t serial = host.sessions[s[1]].serial;
     host_enter(&host, &out);
@@ -207,7 +207,7 @@ static void sessions(void)
     CHECK_EQ(host_break(&host, s[1], serial, &out), 0); /* a duplicate */
     host_leave(&host, &out);
     CHECK(!look_after(0)); /* lost, and its number is its process's until that closes it (I6) */
-    CHECK_EQ(host_session_open(&host, 1, UINT64_MAX, &more), -PAWL_ELIMIT);
+    CHECK_EQ(host_session_open(&host, 1, UINT64_MAX, &out, &more), -PAWL_ELIMIT);
     host_session_close(&host, s[1], &out);
     host_enter(&host, &out);
     CHECK_EQ(host_break(&host, s[1], serial, &out), -ENOENT);
@@ -223,7 +223,9 @@ static void sessions(void)
     CHECK_EQ(state_of(orphan), HOST_SESSION_OPEN);
     CHECK(look_after(0));
     CHECK_EQ(state_of(orphan), HOST_SESSION_FREE);
+    serial = host.sessions[orphan].serial;
     CHECK_EQ(opened_by_a_thread_that_ended(), orphan); /* its number is used again */
+    CHECK_EQ(host.sessions[orphan].serial, serial + 1);
     host_session_close(&host, s[2], &out);
 }
 
@@ -265,7 +267,7 @@ static void claims(void)
     uint32_t session;
     uint64_t now = host_now();
     start();
-    CHECK_EQ(host_session_open(&host, 1, now + NS_PER_S, &session), 0);
+    CHECK_EQ(host_session_open(&host, 1, now + NS_PER_S, &out, &session), 0);
     host_claims(&host, 0, now, &c);
     CHECK(!c.count && !c.packet.head.index);
     host_enter(&host, &out);

@@ -3,6 +3,7 @@
  * disk on which each call fails once. What was acknowledged is there when the disk works again. */
 #include "cluster/service.h"
 #include "lib/explain.h"
+#include "lib/hash.h"
 #include "tests/check.h"
 #include "tests/unit/coordinator_kit.h"
 #include "world/sim_disk.h"
@@ -130,7 +131,7 @@ static void add_names(unsigned count)
     char name[32];
     uint64_t index;
     for (unsigned i = (unsigned)service.state.directory.count; i < count; i++)
-        CHECK_EQ(directory_add(&service.state.directory, name, name_of(i, name), &index), 0);
+        CHECK_EQ(directory_add(&service.state.directory, name, name_of(i, name), 7, &index), 0);
     struct coord_packet p;
     struct service_answer a;
     coord_make(&p, COORD_JOIN, "test", &service.coordinator.config.identity, 40);
@@ -147,7 +148,7 @@ static uint64_t names_there(uint64_t least)
     uint64_t index;
     for (unsigned i = 0; i < d->count; i++) {
         CHECK_EQ(directory_find(d, name, name_of(i, name), &index), 0);
-        CHECK_EQ(directory_order(d, index), i);
+        CHECK_EQ(index, i);
     }
     if (d->count < least)
         CHECK_FAIL("%" PRIu64 " names are there instead of %" PRIu64, d->count, least);
@@ -174,10 +175,11 @@ static uint64_t use_it(uint64_t at, int error, bool restore)
         names_there(acknowledged);
         add_names((pass + 1) * NAMES / 4);
         service_commit(&service, NULL, 0, now);
-        acknowledged = service.state.names_written;
-        CHECK(service.failed <= 1 && (acknowledged == service.state.directory.count || service.failed));
+        acknowledged = service.state.directory.count - service.state.directory.changed.count;
+        CHECK(service.failed <= 1 && (!service.state.directory.changed.count || service.failed));
         service_commit(&service, NULL, 0, now); /* what failed is written now */
-        CHECK_EQ(acknowledged = service.state.names_written, service.state.directory.count);
+        CHECK_EQ(service.state.directory.changed.count, 0);
+        acknowledged = service.state.directory.count;
         if (pass == 2 && service.store->ops->snapshot(service.store, state_each, &service.state))
             CHECK(calls >= fails_at && fails_at);
         service_close(&service);
@@ -227,7 +229,7 @@ static void other_configurations(void)
     uint32_t version = service.coordinator.config.identity.version;
     service_close(&service);
     REFUSED("design", p = rack("netlock"));
-    REFUSED("1000 locks and named keys", p.locks = 999);
+    REFUSED("can grow but not shrink", p.locks = 999);
     REFUSED("--keys", p.keys = PAWL_KEYS_SPARSE);
     REFUSED("must not be 0", p.machines = 0);
     struct coord_params p = rack("srvlock");
@@ -262,9 +264,14 @@ static void other_configurations(void)
         p.keys = keys;
         CHECK_EQ(open_with(p, STORE_FRESH), 0);
         service_close(&service);
-        p.locks++;
+        p.keys = keys == PAWL_KEYS_NAMED ? PAWL_KEYS_SPARSE : PAWL_KEYS_NAMED;
         CHECK_EQ(open_with(p, STORE_CONTINUE), -EINVAL);
         CHECK(strstr(explained(), said[keys]));
+        p.keys = keys;
+        p.locks++; /* it grows */
+        CHECK_EQ(open_with(p, STORE_CONTINUE), 0);
+        CHECK_EQ(service.coordinator.config.locks, p.locks);
+        service_close(&service);
     }
 }
 
@@ -279,6 +286,165 @@ static void no_life_left(void)
     service_close(&service);
     CHECK_EQ(open_it(STORE_CONTINUE), -EOVERFLOW);
     CHECK(strstr(explained(), "--fresh"));
+}
+
+/* ---- answers that tell of what is not written ---- */
+
+static struct service_answer asks_for(const char *name)
+{
+    struct service_answer a;
+    struct coord_key k;
+    memset(&k, 0, sizeof k);
+    coord_make(&k.packet, COORD_FIND, "test", &service.coordinator.config.identity, 9);
+    k.len = (uint32_t)strlen(name);
+    memcpy(k.bytes, name, k.len);
+    CHECK(service_packet(&service, &k, sizeof k, net_v4(1, 9), now, &a));
+    CHECK_EQ(((const struct coord_packet *)(const void *)a.bytes)->head.type, COORD_FOUND);
+    return a;
+}
+
+static struct service_answer joins(uint64_t nonce)
+{
+    struct service_answer a;
+    struct coord_packet p;
+    coord_make(&p, COORD_JOIN, "test", &service.coordinator.config.identity, nonce);
+    p.role = COORD_SERVER;
+    p.at = net_v4(2, 70);
+    CHECK(service_packet(&service, &p, sizeof p, p.at, now, &a));
+    return a;
+}
+
+static int code_of(const struct service_answer *a)
+{
+    return ((const struct coord_packet *)(const void *)a->bytes)->code;
+}
+
+static void withheld(void)
+{
+    begin(1);
+    CHECK_EQ(open_it(STORE_FRESH), 0);
+    struct service_answer a[3] = {asks_for("known")};
+    CHECK_EQ(service_commit(&service, a, 1, now), 1);
+    CHECK_EQ(code_of(&a[0]), 0);
+    a[0] = joins(40); /* tells of a place */
+    a[1] = asks_for("known");
+    a[2] = asks_for("new");
+    CHECK(a[0].unwritten);
+    calls = 0;
+    fails_at = 1;
+    fails_with = -EIO;
+    disk.syncs_left = 1;                              /* and all that follow */
+    CHECK_EQ(service_commit(&service, a, 3, now), 2); /* I17: the place is not told */
+    CHECK_EQ(code_of(&a[0]), 0);                      /* a known key is found */
+    CHECK_EQ(code_of(&a[1]), -EIO);                   /* I7: the new one is not */
+    fails_at = 0;
+    disk.syncs_left = 0;
+    a[0] = joins(40);
+    a[1] = asks_for("new");
+    CHECK_EQ(service_commit(&service, a, 2, now), 2);
+    CHECK_EQ(code_of(&a[1]), 0);
+    service_close(&service);
+}
+
+/* ---- logs that no coordinator writes ---- */
+
+static int append(uint8_t type, const void *data, uint16_t len)
+{
+    const struct store_record r = {.type = type, .len = len, .data = data};
+    return service.store->ops->append(service.store, &r, 1);
+}
+
+/* Records of the log that cannot be are damage, in the latest append and before it; --restore goes on with what is before them. */
+static void strange_records(bool latest)
+{
+    uint32_t lives = 9000;
+    begin(2);
+    CHECK_EQ(open_it(STORE_FRESH), 0);
+    add_names(2);
+    service_commit(&service, NULL, 0, now);
+    CHECK_EQ(append(STATE_LIVES, &lives, sizeof lives - 1), 0);
+    if (!latest)
+        CHECK(!append(STATE_LIVES, &lives, sizeof lives) && !append(STATE_LIVES, &lives, sizeof lives));
+    service_close(&service);
+    CHECK_EQ(open_it(STORE_CONTINUE), -EBADMSG);
+    CHECK(strstr(explained(), "a record that cannot be") && strstr(explained(), PATH));
+    CHECK_EQ(open_it(STORE_RESTORE), 0);
+    CHECK(names_there(2) == 2 && service.state.lives != lives);
+    service_close(&service);
+    CHECK_EQ(open_it(STORE_CONTINUE), 0);
+    service_close(&service);
+    CHECK_EQ(open_it(STORE_FRESH), 0); /* without data, and of a type that is not known */
+    CHECK_EQ(append(200, NULL, 0), 0);
+    service_close(&service);
+    CHECK_EQ(open_it(STORE_CONTINUE), -EBADMSG);
+}
+
+#define BLOCK 4096u /* of store_file.c */
+
+/* Both copies of the latest appends are gone: refused, and restored up to the first bad record. */
+static void both_slots(void)
+{
+    begin(3);
+    CHECK_EQ(open_it(STORE_FRESH), 0);
+    add_names(3);
+    service_commit(&service, NULL, 0, now);
+    service_close(&service);
+    struct sim_disk_entry *e = sim_disk_find(&disk, PATH);
+    sim_disk_flip(e, BLOCK + 1, 1);
+    sim_disk_flip(e, BLOCK + BLOCK + STORE_APPEND_MAX + 1, 1);
+    CHECK_EQ(open_it(STORE_CONTINUE), -EBADMSG);
+    CHECK(strstr(explained(), "byte 4096"));
+    uint32_t before = 0;
+    CHECK_EQ(open_it(STORE_RESTORE), 0);
+    CHECK_EQ(names_there(3), 3);
+    before = service.first_life;
+    service_close(&service);
+    CHECK_EQ(open_it(STORE_CONTINUE), 0);
+    CHECK(service.first_life > before); /* I15 */
+    service_close(&service);
+}
+
+/* The head: another magic with a right checksum, another version. */
+static void heads(void)
+{
+    struct head {
+        uint64_t magic;
+        uint32_t version, pad;
+        uint8_t rest[BLOCK - 24];
+        uint64_t check;
+    } * h;
+    for (unsigned i = 0; i < 2; i++) {
+        begin(4);
+        CHECK_EQ(open_it(STORE_FRESH), 0);
+        service_close(&service);
+        struct sim_disk_entry *e = sim_disk_find(&disk, PATH);
+        h = (struct head *)(void *)e->seen.bytes;
+        *(i ? &h->version : (uint32_t *)(void *)&h->magic) += 1;
+        h->check = hash_bytes(h, offsetof(struct head, check), 0);
+        CHECK_EQ(open_it(STORE_CONTINUE), i ? -EINVAL : -EBADMSG);
+        CHECK(strstr(explained(), i ? "version 2" : "byte 0"));
+        CHECK(open_it(STORE_RESTORE) < 0); /* nothing in it can be trusted */
+    }
+}
+
+/* A log of replaced records becomes a snapshot, and stays small. */
+static void garbage(void)
+{
+    begin(5);
+    CHECK_EQ(open_it(STORE_FRESH), 0);
+    add_names(3);
+    service_commit(&service, NULL, 0, now);
+    uint32_t lives = service.state.lives;
+    for (unsigned i = 0; i < 20000; i++)
+        CHECK_EQ(append(STATE_LIVES, &lives, sizeof lives), 0);
+    uint64_t before = service.store->since_snapshot;
+    CHECK(before > 256 << 10);
+    service_commit(&service, NULL, 0, now);
+    CHECK(service.store->since_snapshot < 1000);
+    service_close(&service);
+    CHECK_EQ(open_it(STORE_CONTINUE), 0);
+    CHECK_EQ(names_there(3), 3);
+    service_close(&service);
 }
 
 /* ---- records ---- */
@@ -311,6 +477,16 @@ static void start(struct state_config *c, enum pawl_keys keys, uint16_t racks)
         CHECK_EQ(take_config(bad_), -EINVAL);                                                                                      \
     } while (0)
 
+static int take_name(enum state_record type, uint64_t index, uint32_t generation, const char *bytes)
+{
+    struct {
+        struct state_key key;
+        char bytes[8];
+    } r = {.key = {.index = index, .generation = generation}};
+    memcpy(r.bytes, bytes, strlen(bytes));
+    return take(type, &r, (uint16_t)(sizeof r.key + strlen(bytes)));
+}
+
 static void records(void)
 {
     struct state_config c;
@@ -324,7 +500,7 @@ static void records(void)
     BAD(c, c_->config.racks = RACKS_MAX + 1);
     BAD(c, memset(c_->design, 'x', sizeof c_->design));
     CHECK_EQ(take_config(c), 0);
-    BAD(c, c_->config.locks++); /* names have their indexes by them */
+    BAD(c, c_->config.locks--); /* a space does not shrink */
     BAD(c, c_->config.keys = PAWL_KEYS_SPARSE);
     c.config.lease_ns = 5;
     CHECK_EQ(take_config(c), 0);
@@ -337,10 +513,25 @@ static void records(void)
     CHECK(state.lives == life && state.lease_ns == lease);
     CHECK_EQ(take((enum state_record)200, &lease, sizeof lease), -EINVAL);
 
-    CHECK_EQ(take(STATE_NAME, "a", 1), 0);
-    CHECK_EQ(take(STATE_NAME, "a", 1), -EINVAL); /* twice */
-    CHECK_EQ(take(STATE_NAME, "", 0), -EINVAL);
-    CHECK_EQ(state.names_written, 1);
+    CHECK_EQ(take_name(STATE_NAME, 1, 7, "a"), 0);
+    CHECK_EQ(take_name(STATE_NAME, 1, 7, "a"), 0);       /* once more */
+    CHECK_EQ(take_name(STATE_NAME, 1, 8, "a"), -EINVAL); /* another generation of a key that has not gone */
+    CHECK_EQ(take_name(STATE_NAME, 2, 7, "a"), -EINVAL); /* a second lock */
+    CHECK_EQ(take_name(STATE_NAME, 1, 7, "b"), -EINVAL); /* two keys */
+    CHECK_EQ(take_name(STATE_NAME, 10, 7, "b"), -EINVAL);
+    CHECK_EQ(take_name(STATE_NAME, 2, 7, ""), -EINVAL);
+    CHECK_EQ(take(STATE_NAME, "a", 1), -EINVAL);
+    CHECK_EQ(state.directory.used, 1);
+    CHECK_EQ(take_name(STATE_GONE, 1, 7, "a"), -EINVAL); /* too long */
+    CHECK_EQ(take_name(STATE_GONE, 10, 7, ""), -EINVAL);
+    CHECK_EQ(take_name(STATE_GONE, 1, 6, ""), 0); /* that one has gone before */
+    CHECK_EQ(state.directory.used, 1);
+    CHECK_EQ(take_name(STATE_GONE, 1, 7, ""), 0);
+    CHECK_EQ(state.directory.used, 0);
+    CHECK_EQ(take_name(STATE_NAME, 1, 8, "b"), 0);
+    c.config.locks = 12; /* it grows */
+    CHECK_EQ(take_config(c), 0);
+    CHECK_EQ(take_name(STATE_NAME, 11, 8, "c"), 0);
 
     struct state_station t = {.life = 3, .place = RACKS_MAX};
     CHECK_EQ(take(STATE_STATION, &t, sizeof t - 1), -EINVAL);
@@ -371,7 +562,27 @@ static void records(void)
 
     start(&c, PAWL_KEYS_DENSE, 0);
     CHECK_EQ(take_config(c), 0);
-    CHECK_EQ(take(STATE_NAME, "a", 1), -EINVAL); /* a space of numbers has no names */
+    CHECK_EQ(take_name(STATE_NAME, 1, 7, "a"), -EINVAL); /* a space of numbers has no names */
+    state_free(&state);
+}
+
+static void host_records(void)
+{
+    struct state_config c;
+    start(&c, PAWL_KEYS_DENSE, 0);
+    CHECK_EQ(take_config(c), 0);
+    struct state_hosts hosts = {.member_ns = 99, .settled = 2};
+    CHECK_EQ(take(STATE_HOSTS, &hosts, sizeof hosts - 1), -EINVAL);
+    CHECK_EQ(take(STATE_HOSTS, &hosts, sizeof hosts), 0);
+    CHECK(state.hosts.member_ns == 99 && state.hosts.settled == 2);
+    struct state_host host = {.life = 8, .number = STATE_HOSTS_MAX};
+    CHECK_EQ(take(STATE_HOST, &host, sizeof host - 1), -EINVAL);
+    CHECK_EQ(take(STATE_HOST, &host, sizeof host), 0);
+    CHECK_EQ(state.host[STATE_HOSTS_MAX], 8);
+    host.number++;
+    CHECK_EQ(take(STATE_HOST, &host, sizeof host), -EINVAL);
+    host.number = 0;
+    CHECK_EQ(take(STATE_HOST, &host, sizeof host), -EINVAL);
     state_free(&state);
 }
 
@@ -393,15 +604,21 @@ static void snapshots(void)
 {
     struct state_config c;
     struct state_station server = {.life = 3, .place = 1, .serves = 1}, station = {.life = 4, .place = 1};
+    struct state_host host = {.life = 9, .number = 7};
+    const unsigned all = 12;
     start(&c, PAWL_KEYS_NAMED, 2);
-    CHECK(!take_config(c) && !take(STATE_NAME, "a", 1) && !take(STATE_NAME, "b", 1));
+    CHECK(!take_config(c) && !take_name(STATE_NAME, 1, 7, "a") && !take_name(STATE_NAME, 2, 7, "b"));
     CHECK(!take(STATE_STATION, &server, sizeof server) && !take(STATE_STATION, &station, sizeof station));
-    for (unsigned left = 0; left <= 8; left++) {
+    CHECK(!take(STATE_HOST, &host, sizeof host));
+    c.config.locks = 12; /* the space has grown */
+    CHECK(!take_config(c) && !take_name(STATE_NAME, 11, 7, "c"));
+    for (unsigned left = 0; left <= all; left++) {
         struct copy to = {.left = left};
-        CHECK_EQ(state_each(&state, copy_record, &to), left < 8 ? -ENOSPC : 0);
-        CHECK_EQ(to.count, left < 8 ? left + 1 : 8);
-        if (left == 8)
-            CHECK(to.state.directory.count == 2 && to.state.server[1].life == 3 && to.state.switch_[1].life == 4 &&
+        CHECK_EQ(state_each(&state, copy_record, &to), left < all ? -ENOSPC : 0);
+        CHECK_EQ(to.count, left < all ? left + 1 : all);
+        if (left == all)
+            CHECK(to.state.host[7] == 9 && to.state.directory.used == 3 && to.state.directory.parts == 2 &&
+                  to.state.server[1].life == 3 && to.state.switch_[1].life == 4 &&
                   !memcmp(&to.state.rules, &state.rules, sizeof state.rules));
         state_free(&to.state);
     }
@@ -411,9 +628,16 @@ static void snapshots(void)
 int main(void)
 {
     records();
+    host_records();
     snapshots();
     other_configurations();
     no_life_left();
+    withheld();
+    strange_records(true);
+    strange_records(false);
+    both_slots();
+    heads();
+    garbage();
     every_call_fails(-EIO, false);
     every_call_fails(-ENOSPC, false);
     every_call_fails(-EIO, true);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* FissLock's decider in the kernel, packet in and packet out: it does what its stages do in this process, packet by packet; two
  * CPUs at once exclude each other; nothing bad changes a lock. */
-#include "dataplane/fission.h"
+#include "designs/fisslock/spill.h"
 #include "lib/rng.h"
 #include "tests/xdp/packets.h"
 
@@ -12,9 +12,7 @@
 #define LOCKS 16
 
 static struct plane *p;
-static struct {
-    uint64_t word, token;
-} * locks;
+static struct rebuild_lock *locks;
 
 static struct fission_packet request(uint8_t type, uint8_t mode, uint64_t index)
 {
@@ -324,6 +322,131 @@ static void write_preferring(void)
     test_reason(p, ANY_REASON);
 }
 
+/* ---- generations ---- */
+
+/* A packet that passed: the same came out as of the decider in memory. */
+static void expect_same(int i, const struct fission_packet *f, const struct test_frame *out, const struct outbox *box)
+{
+    struct fission_packet got = content(out);
+    const struct packet_head *want = outbox_packet(box, box->packets - 1); /* of two the one to the agent */
+    if (memcmp(&got, want, sizeof got) != 0)
+        CHECK_FAIL("packet %d, type %u, generation %u: another packet came out", i, f->head.type, f->head.generation);
+}
+
+static struct plane *named_plane(void)
+{
+    void *at;
+    uint64_t bytes;
+    struct plane *named = test_plane_of(
+        "fission", &(struct plane_settings){
+                       .port = htons(TEST_PORT), .machines = TEST_MACHINES, .space = TEST_SPACE, .locks = LOCKS, .names = 1});
+    CHECK_EQ(plane_map(named, "locks", &at, &bytes), 0);
+    locks = at;
+    return named;
+}
+
+/* Indexes that are used again: packets of the lock's generation, of earlier and of later ones, as the decider in memory has it. */
+static void as_in_memory(void)
+{
+    static struct outbox box;
+    const struct fission_policy policy = {0};
+    struct rng rng;
+    unsigned outdated = 0, later = 0, over = 0;
+    rng_seed(&rng, 8);
+    for (int i = 0; i < 20000; i++) {
+        struct fission_packet f = random_packet(&rng);
+        struct rebuild_lock want = locks[f.head.index];
+        uint32_t before = want.age.generation;
+        uint64_t dice = rng_below(&rng, 16);
+        f.head.generation = dice < 3 && before > 2 ? before - 1 - (uint32_t)(dice % 2)
+                            : dice < 5             ? before + 1 + (uint32_t)dice
+                                                   : before;
+        struct test_frame in = framed(&f), out;
+        outbox_clear(&box);
+        if (!fission_concerns_lock(&f))
+            spill_copy(&box, &f, sizeof f);
+        else if (spill_is_of_lock(&want, &policy, &f))
+            spill_decide(&want, &policy, 0, &f, sizeof f, 0, &box);
+        else
+            spill_say_over(&f, sizeof f, 0, &box);
+        outdated += f.head.generation < before;
+        later += want.age.generation > before;
+        over += f.head.generation < before && fission_concerns_lock(&f) && box.packets;
+        uint32_t verdict = test_pass(p, &in, &out);
+        CHECK(!memcmp(&locks[f.head.index], &want, sizeof want));
+        CHECK_EQ(verdict, box.packets == 0 ? XDP_DROP : box.packets == 2 ? XDP_REDIRECT : XDP_TX);
+        if (box.packets)
+            expect_same(i, &f, &out, &box);
+    }
+    printf("generations: %u packets were of earlier ones, %u began one, %u tenures were over\n", outdated, later, over);
+    CHECK(outdated > 1000 && later > 500 && over > 100);
+}
+
+#define RACES 4000u
+static _Atomic uint32_t newest;
+static uint64_t lowest[2][RACES + 1], highest[2][RACES + 1]; /* tokens, by CPU and generation */
+static _Atomic unsigned race_grants;
+
+/* Each CPU takes the lock and frees it, in the newest generation that it knows; every few times it begins the next. */
+static void *race(void *arg)
+{
+    uint16_t me = (uint16_t)(intptr_t)arg;
+    test_pin_to(me - 1);
+    for (uint32_t i = 0; atomic_load(&newest) < RACES; i++) {
+        uint32_t g = i % 3 == 2 ? atomic_fetch_add(&newest, 1) + 1 : atomic_load(&newest);
+        struct fission_packet f = request(FISSION_ACQUIRE, FISSION_EXCLUSIVE, 5);
+        f.head.generation = g;
+        f.client = f.head.from = (struct place){me, (uint16_t)(5000 + me)};
+        struct test_frame in = framed(&f), out;
+        if (g > RACES || test_pass(p, &in, &out) != XDP_TX || content(&out).head.type != FISSION_GRANT)
+            continue;
+        struct fission_packet granted = content(&out);
+        atomic_fetch_add(&race_grants, 1);
+        CHECK_EQ(granted.head.generation, g);
+        lowest[me - 1][g] = lowest[me - 1][g] ? lowest[me - 1][g] : granted.token;
+        highest[me - 1][g] = granted.token;
+        struct fission_packet end = granted;
+        end.head.type = FISSION_FREE;
+        end.head.from = (struct place){me, PORT_POOL};
+        end.head.to = (struct place){MACHINE_SWITCH, PORT_POOL};
+        in = framed(&end);
+        test_pass(p, &in, &out);
+    }
+    return NULL;
+}
+
+static void on_two_cpus(void *(*fn)(void *));
+
+/* Two CPUs begin generations of one lock at the same time: tokens of a generation lie above those of all before it. */
+static void race_for_generations(void)
+{
+    memset(&locks[5], 0, sizeof locks[5]);
+    on_two_cpus(race);
+    uint64_t so_far = 0;
+    for (unsigned g = 0; g <= RACES; g++) {
+        for (unsigned cpu = 0; cpu < 2; cpu++)
+            CHECK(!lowest[cpu][g] || lowest[cpu][g] > so_far); /* I2 */
+        so_far = max_u64(so_far, max_u64(highest[0][g], highest[1][g]));
+    }
+    CHECK(locks[5].age.base != FISSION_AGE_BUSY && race_grants > RACES / 2);
+    printf("%u grants in %u generations on two CPUs\n", race_grants, RACES);
+}
+
+static void generations(void)
+{
+    struct plane *usual = p;
+    struct rebuild_lock *usual_locks = locks;
+    p = named_plane();
+    test_reason(p, ANY_REASON);
+    as_in_memory();
+    if (sysconf(_SC_NPROCESSORS_ONLN) > 1)
+        race_for_generations();
+    plane_close(p, PLANE_REMOVE);
+    p = usual;
+    locks = usual_locks;
+    test_reason(p, ANY_REASON);
+}
+
 /* ---- leases ---- */
 
 #define LEASE_NS (4 * NS_PER_S) /* a host that the machine stops for a while shall not lose it by that */
@@ -472,6 +595,7 @@ int main(void)
     bad_packets();
     as_the_stages(0);
     write_preferring();
+    generations();
     leases();
     for (unsigned i = 0; i < LOCKS; i++) {
         locks[i].word = 0;

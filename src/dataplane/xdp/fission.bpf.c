@@ -6,10 +6,12 @@
 #include "dataplane/xdp/twin.bpf.h"
 
 /* A lock: its word, and beside it the token. The token is stored after the word and may lag behind it; fission_token_at() brings it
- * up to date, if it was read *before* the word. Limit: 16 bytes of kernel memory each. */
+ * up to date, if it was read *before* the word. The age is looked at only if keys have names: *after* the word, so that a word that
+ * a packet changes was not of a later generation than the age that the packet saw. Limit: 24 bytes of kernel memory each. */
 struct lock {
     uint64_t word;
     uint64_t token;
+    struct fission_age age;
 };
 
 struct {
@@ -102,18 +104,77 @@ INLINE int hear(struct frame *f, struct fission_packet *p, struct plane_counters
     return frame_answer(f, c);
 }
 
-/* All stages, until no other packet came in between. 0: one always did. */
-INLINE __attribute__((flatten)) int commit(struct lock *lock, const struct fission_packet *p, struct fission_meta *m,
-                                           uint32_t *dest)
+/* ---- generations ---- */
+
+enum age_found { AGE_SAME, AGE_OUTDATED, AGE_CHANGING };
+
+INLINE struct fission_age age_of(const struct lock *lock)
+{
+    uint64_t age = *(const volatile uint64_t *)&lock->age;
+    return (struct fission_age){.generation = (uint32_t)age, .base = (uint32_t)(age >> 32)};
+}
+
+INLINE int change_age(struct lock *lock, struct fission_age from, struct fission_age to)
+{
+    uint64_t old = from.generation | (uint64_t)from.base << 32, new = to.generation | (uint64_t)to.base << 32;
+    return __sync_val_compare_and_swap((uint64_t *)&lock->age, old, new) == old;
+}
+
+/* A later generation begins: spill_is_of_lock() in user space. Three steps, since no exchange covers the age and the word. While
+ * the age is busy no further packet reaches the stages. A packet that has seen the age before either changes the word before the
+ * second step, which then finds the changed word; or after it, and fails, since the word is another one: it looks at the age again.
+ */
+static __attribute__((noinline)) int begin_generation(struct lock *lock, uint32_t generation)
+{
+    if (!lock)
+        return AGE_CHANGING;
+    struct fission_age was = age_of(lock), busy = {.generation = was.generation, .base = FISSION_AGE_BUSY};
+    if (was.base == FISSION_AGE_BUSY || was.generation >= generation || !change_age(lock, was, busy))
+        return AGE_CHANGING;
+    for (int i = 0; i < COMMIT_TRIES; i++) {
+        uint64_t token = *(volatile uint64_t *)&lock->token;
+        uint64_t word = *(volatile uint64_t *)&lock->word, next = fission_word_anew(word);
+        if (__sync_val_compare_and_swap(&lock->word, word, next) != word)
+            continue;
+        token = fission_token_at(token, fission_word_term(next));
+        *(volatile uint64_t *)&lock->token = token;
+        struct fission_age age = {.generation = generation, .base = fission_base_of(was, generation, token)};
+        change_age(lock, busy, age);
+        return AGE_SAME;
+    }
+    change_age(lock, busy, was);
+    return AGE_CHANGING;
+}
+
+/* Whether a packet of this generation reaches the stages. */
+INLINE int enter_generation(struct lock *lock, uint32_t generation)
+{
+    struct fission_age age = age_of(lock);
+    if (age.base == FISSION_AGE_BUSY)
+        return AGE_CHANGING;
+    if (age.generation == generation)
+        return AGE_SAME;
+    return generation < age.generation ? AGE_OUTDATED : begin_generation(lock, generation);
+}
+
+/* All stages, until no other packet came in between. 0: one always did, or another generation has begun. */
+INLINE __attribute__((flatten)) int commit(struct lock *lock, uint32_t generation, const struct fission_packet *p,
+                                           struct fission_meta *m, uint32_t *dest)
 {
     for (int i = 0; i < COMMIT_TRIES; i++) {
         uint64_t token = *(volatile uint64_t *)&lock->token, known = token;
         uint64_t word = *(volatile uint64_t *)&lock->word, next = word;
+        struct fission_age age = {0};
+        if (settings.names) {
+            age = age_of(lock);
+            if (age.generation != generation || age.base == FISSION_AGE_BUSY)
+                return 0;
+        }
         *dest = fission_decide(p, POLICY, &next, &token, m);
         if (next == word || __sync_val_compare_and_swap(&lock->word, word, next) == word) {
             if (token != known)
                 *(volatile uint64_t *)&lock->token = token;
-            m->token += (uint64_t)live.life << FISSION_TOKEN_LIFE_SHIFT;
+            m->token += fission_base(age, live.life);
             return 1;
         }
     }
@@ -141,7 +202,7 @@ INLINE __attribute__((flatten)) int settle(struct xdp_md *ctx, struct frame *f, 
     struct fission_packet *p = (void *)f->head;
     struct fission_meta m;
     uint32_t dest;
-    if (!commit(lock, seen, &m, &dest))
+    if (!commit(lock, p->head.generation, seen, &m, &dest))
         return drop(c, PLANE_CONTENDED);
     if (dest == FISSION_DROP) {
         c->verdict[PLANE_ABSORBED]++;
@@ -195,8 +256,8 @@ INLINE int verify(const struct frame *f, const struct fission_packet *p, enum pl
 {
     struct fission_rules rules = {.space = settings.space,
                                   .life = live.epoch,
-                                  .generation = settings.generation,
                                   .machines = settings.machines,
+                                  .names = settings.names,
                                   .locks = settings.locks};
     enum fission_fault fault = fission_verify(p, f->len, &rules);
     *why = fault == FISSION_STALE        ? PLANE_EPOCH
@@ -204,6 +265,16 @@ INLINE int verify(const struct frame *f, const struct fission_packet *p, enum pl
            : fault == FISSION_UNREADABLE ? PLANE_VERSION
                                          : PLANE_TYPE;
     return fault == FISSION_FINE;
+}
+
+/* The packet is of an earlier generation of its index. An agent that wants to end its tenure hears that it is over:
+ * spill_say_over() in user space. */
+INLINE int refuse_outdated(struct frame *f, struct fission_packet *p, struct plane_counters *c)
+{
+    if (!fission_has_agent(p))
+        return drop(c, PLANE_OUTDATED);
+    fission_rewrite(p, POLICY, &(struct fission_meta){0}, FISSION_BACK);
+    return frame_answer(f, c);
 }
 
 /* Which packets reach the stages: dispatch() of decider.c. `plain`: an ACQUIRE without flags, the most frequent packet, for which a
@@ -241,6 +312,13 @@ INLINE __attribute__((flatten)) int decide(struct xdp_md *ctx, struct frame *f, 
     struct lock *lock = bpf_map_lookup_elem(&locks, &index);
     if (!lock)
         return drop(c, PLANE_INDEX);
+    if (settings.names) {
+        int age = enter_generation(lock, p->head.generation);
+        if (age == AGE_CHANGING)
+            return drop(c, PLANE_CONTENDED);
+        if (age == AGE_OUTDATED)
+            return plain ? drop(c, PLANE_OUTDATED) : refuse_outdated(f, p, c);
+    }
     if (is_call && settings.lease_ticks)
         take_over_if_lost(lock, p);
     if (plain)

@@ -9,7 +9,7 @@
 #include "wire/packet.h"
 
 /* Layout of the pinned maps: a control process reuses the maps of an earlier one only if they have this layout. */
-#define PLANE_LAYOUT 4u
+#define PLANE_LAYOUT 5u
 
 /* Fixed when the program is loaded, so that the compiler of the kernel sees constants. */
 struct plane_settings {
@@ -24,6 +24,8 @@ struct plane_settings {
     uint16_t racks;       /* FissLock: locks are divided among so many switches; 0: they are not. Then: */
     uint16_t rack;        /* which of them this is, from 0 on; `space` is its own, */
     uint32_t ip;          /* and its address: frames to others pass, since they may be for another rack's */
+    uint32_t names;       /* FissLock: keys have names, so indexes have generations, which packets carry */
+    uint32_t pad;
 };
 
 /* Which switch has which shard, as hosts are told. */
@@ -101,6 +103,7 @@ enum plane_reason {
     PLANE_REFUSED,   /* dropped: the design says that it must not take effect */
     PLANE_LOST_TWIN, /* dropped on its way out: the note about its copies was gone */
     PLANE_FOREIGN,   /* dropped: of a lock that another rack's switch has; its host will hear so */
+    PLANE_OUTDATED,  /* dropped: of an earlier generation of its index */
     PLANE_REASONS,
 };
 

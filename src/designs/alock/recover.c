@@ -6,6 +6,7 @@
  * compare-and-swap on a word that has changed. So only sessions on its own node recover from it: no others can change its cohort's
  * word atomically with it. The node itself looks after that (design.node_tends). */
 #include "designs/alock/alock.h"
+#include "designs/core/census.h"
 
 #include <errno.h>
 
@@ -105,13 +106,5 @@ int alock_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 
 int alock_look_after(const struct seat *seat, uint64_t who)
 {
-    uint32_t slot = alock_slot(who);
-    uint64_t lease;
-    if (!who || slot == seat->me->slot)
-        return 0;
-    int dead = seat_peer_dead(seat, slot, &lease);
-    if (dead <= 0 || lease_state(lease) != SLOT_LOST)
-        return dead < 0 ? dead : 0;
-    int rc = alock_recover(seat, slot, lease_epoch(lease));
-    return rc > 0 ? 0 : rc;
+    return who ? census_look_after(seat, alock_slot(who)) : 0;
 }

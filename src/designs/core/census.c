@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "designs/core/census.h"
+#include "designs/core/design.h"
 
 #include <errno.h>
 
@@ -61,18 +62,6 @@ static int count_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word
     return 0;
 }
 
-/* Our own: no need to ask the fabric. */
-static int count_own(struct count *n, uint32_t slot)
-{
-    int rc = 0;
-    for (uint32_t i = 0; i < n->seat->space->record_count && !rc; i++) {
-        uint64_t word = __atomic_load_n(&n->seat->me->shadow[i], __ATOMIC_ACQUIRE);
-        if (record_state(word) != RECORD_FREE && record_state(word) != RECORD_SPARE)
-            rc = count_record(n, slot, i, word);
-    }
-    return rc > 0 ? 0 : rc;
-}
-
 static int count_slot(void *ctx, uint32_t slot, uint64_t lease)
 {
     struct count *n = ctx;
@@ -80,10 +69,10 @@ static int count_slot(void *ctx, uint32_t slot, uint64_t lease)
     n->lease = lease;
     if (!live && (lease_state(lease) != SLOT_LOST || !n->for_good))
         return 0;
-    if (slot == n->seat->me->slot)
-        return count_own(n, slot);
     int rc = 0;
-    if (!live && home) { /* what it held it no longer tells; whatever it was, it must not end it any more */
+    if (slot == n->seat->me->slot) {
+        rc = seat_own_records(n->seat, count_record, n);
+    } else if (!live && home) { /* what it held it no longer tells; whatever it was, it must not end it any more */
         rc = count_dead(n, slot, lease);
     } else {
         rc = seat_records(n->seat, slot, count_record, n);
@@ -107,11 +96,13 @@ int census_take(const struct seat *seat, uint64_t index, bool for_good, census_s
 
 /* ---- sessions in the way ---- */
 
+typedef int (*slot_concerned_fn)(void *ctx, uint32_t slot);
+
 struct search {
     const struct seat *seat;
     uint64_t index;
     unsigned states;
-    census_slot_fn fn;
+    slot_concerned_fn fn;
     void *ctx;
 };
 
@@ -130,10 +121,31 @@ static int search_slot(void *ctx, uint32_t slot, uint64_t lease)
     return rc > 0 ? s->fn(s->ctx, slot) : rc; /* one record is enough */
 }
 
-int census_concerned(const struct seat *seat, uint64_t index, unsigned states, census_slot_fn fn, void *ctx)
+/* Calls fn for every other session that has a record of the lock in one of these states, until it returns non-zero. */
+static int concerned(const struct seat *seat, uint64_t index, unsigned states, slot_concerned_fn fn, void *ctx)
 {
     struct search s = {.seat = seat, .index = index, .states = states, .fn = fn, .ctx = ctx};
     return seat_slots(seat, search_slot, &s);
+}
+
+int census_look_after(const struct seat *seat, uint32_t slot)
+{
+    uint64_t lease;
+    int dead = slot == seat->me->slot ? 0 : seat_peer_dead(seat, slot, &lease);
+    if (dead <= 0 || lease_state(lease) != SLOT_LOST)
+        return dead < 0 ? dead : 0;
+    int rc = seat->space->design->recover(seat, slot, lease_epoch(lease));
+    return rc > 0 ? 0 : rc;
+}
+
+static int look_after(void *ctx, uint32_t slot)
+{
+    return census_look_after(ctx, slot);
+}
+
+int census_look_after_all(const struct seat *seat, uint64_t index, unsigned states)
+{
+    return concerned(seat, index, states, look_after, (void *)seat);
 }
 
 struct lives {
@@ -160,7 +172,7 @@ unsigned census_life_conds(const struct seat *seat, uint64_t index, unsigned sta
 {
     struct lives l = {.seat = seat, .conds = conds, .max = max};
     if (seat->ep->caps & FAB_KERNEL_LIFE)
-        census_concerned(seat, index, states, add_life, &l);
+        concerned(seat, index, states, add_life, &l);
     *dying = l.dying;
     return l.count;
 }

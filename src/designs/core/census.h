@@ -23,9 +23,11 @@ int census_take(const struct seat *seat, uint64_t index, bool for_good, census_s
 /* A set of record states. */
 #define CENSUS_STATE(state) (1u << (state))
 
-/* Calls fn for every other session that has a record of the lock in one of these states, until it returns non-zero. */
-typedef int (*census_slot_fn)(void *ctx, uint32_t slot);
-int census_concerned(const struct seat *seat, uint64_t index, unsigned states, census_slot_fn fn, void *ctx);
+/* Recovers from the session in that slot, by its design's means, if it is dead. */
+int census_look_after(const struct seat *seat, uint32_t slot);
+
+/* The same for every other session that has a record of the lock in one of these states. */
+int census_look_after_all(const struct seat *seat, uint64_t index, unsigned states);
 
 /* Conditions that wake a waiter when any of these sessions dies. *dying: one of them is already dead, so it cannot be waited for.
  * None where the kernel does not report deaths. */

@@ -228,6 +228,17 @@ int seat_records(const struct seat *seat, uint32_t slot, record_fn fn, void *ctx
     return 0;
 }
 
+int seat_own_records(const struct seat *seat, record_fn fn, void *ctx)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < seat->space->record_count && !rc; i++) {
+        uint64_t word = __atomic_load_n(&seat->me->shadow[i], __ATOMIC_ACQUIRE);
+        if (record_state(word) != RECORD_FREE && record_state(word) != RECORD_SPARE)
+            rc = fn(ctx, seat->me->slot, i, word);
+    }
+    return rc;
+}
+
 #define SLOTS_AT_ONCE 32
 
 int seat_slots(const struct seat *seat, slot_fn fn, void *ctx)

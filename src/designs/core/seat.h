@@ -372,6 +372,9 @@ int seat_fence(const struct seat *seat, uint32_t slot, uint32_t epoch);
 typedef int (*record_fn)(void *ctx, uint32_t slot, uint32_t record, uint64_t word);
 int seat_records(const struct seat *seat, uint32_t slot, record_fn fn, void *ctx);
 
+/* The same for the session's own records, as it knows them: without a verb. */
+int seat_own_records(const struct seat *seat, record_fn fn, void *ctx);
+
 /* Reads every slot's lease word, in bounded pieces, and calls fn for those that are not FREE. */
 typedef int (*slot_fn)(void *ctx, uint32_t slot, uint64_t lease);
 int seat_slots(const struct seat *seat, slot_fn fn, void *ctx);

@@ -49,6 +49,7 @@ struct agent {
     uint64_t pause_ns;
     uint32_t next; /* in its bucket, or among the free */
     uint32_t term;
+    uint32_t generation;
     struct list holders, waiters;
     uint32_t writers;    /* among the waiters */
     struct who upgrader; /* the holder that waits to be exclusive; machine 0: none */

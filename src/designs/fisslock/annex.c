@@ -51,7 +51,7 @@ void fisslock_server_init(void *server, const struct rack_config *config, uint16
 {
     struct annex *a = server; /* zero: no lock is of any life */
     a->config = *config;
-    a->rules = (struct fission_rules){.space = config->space, .machines = config->machines, .locks = config->locks};
+    a->rules = rules_of(config);
     a->policy = policy_of(config);
     a->machine = machine;
     a->life = life;
@@ -93,6 +93,8 @@ static void send_hand(const struct annex *a, uint64_t index, const struct annex_
     p->head.nonce = l->round;
     p->word = l->lock.word;
     p->token = l->lock.token;
+    p->head.generation = l->lock.age.generation;
+    p->stamp = l->lock.age.base;
     if (MISTAKE(a->config.mistakes, FISSLOCK_MISTAKE_BLANK) && !(p->word & FISSION_WORD_HELD))
         p->word = p->token = 0;
 }
@@ -114,7 +116,7 @@ static void on_give(struct annex *a, const struct fission_packet *p, struct outb
 {
     struct annex_lock *l = lock_at(a, p->head.index);
     if (l->state == ANNEX_LENT && l->round == p->head.nonce) {
-        l->lock = (struct rebuild_lock){p->word, p->token};
+        l->lock = spill_lock_in(p);
         l->round = p->head.nonce;
         l->state = ANNEX_HERE;
     }
@@ -222,7 +224,7 @@ static void on_report(struct annex *a, struct fission_packet *p, uint32_t len, s
         if (!l || l->state == ANNEX_HERE || l->state == ANNEX_LENT)
             continue;
         l->state = ANNEX_TOLD;
-        fission_reported(&l->lock.word, &l->lock.token, p->head.from.machine, e.mode);
+        rebuild_reported(&l->lock, p->head.from.machine, &e);
     }
     p->hops = (uint8_t)(a->ward + 1);
     p->flags |= SPILL_MOVING;
@@ -270,6 +272,11 @@ void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64
     }
     if (l->state != ANNEX_LENT)
         l->state = ANNEX_HERE;
+    if (!spill_is_of_lock(&l->lock, &a->policy, p)) {
+        a->drops.stale++;
+        spill_say_over(p, len, SPILL_SERVED, out);
+        return;
+    }
     if (p->flags & SPILL_DEAD)
         take_over(a, l, p);
     else if (fission_asks(p))

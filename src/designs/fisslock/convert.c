@@ -132,8 +132,7 @@ int fisslock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t
 {
     struct fisslock_host *h = host;
     struct event e = event_begin(host, now, out);
-    if (request >= h->request_count || (mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE))
-        return -EINVAL;
+    assert(request < h->request_count && (mode == PAWL_SHARED || mode == PAWL_EXCLUSIVE));
     struct fiss_request *r = host_request(h, request);
     if (r->state != FISS_HELD)
         return -PAWL_ENOTOWNER;

@@ -15,8 +15,8 @@ static_assert(CHASE_STEPS_MAX <= FISSION_ENTRIES_MAX, "all fit");
 void fisslock_thread(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out)
 {
     struct event e = event_begin(host, now, out);
-    if (request < e.h->request_count)
-        request_thread(&e, request, thread);
+    assert(request < e.h->request_count);
+    request_thread(&e, request, thread);
 }
 
 static uint8_t wanted(const struct fiss_request *r)

@@ -77,7 +77,7 @@ uint64_t fisslock_switch_bytes(const struct rack_config *config)
 void fisslock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
 {
     struct decider *d = state;
-    d->rules = (struct fission_rules){.space = config->space, .machines = config->machines, .locks = config->locks};
+    d->rules = rules_of(config);
     d->drops = (struct packet_drops){0};
     d->policy = policy_of(config);
     d->locks = cells_of(config);
@@ -91,10 +91,7 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
     if (life > 1 && d->lease_ns)
         rebuild_begin(&d->rebuild, config->machines,
                       MISTAKE(d->policy.mistakes, FISSION_MISTAKE_HASTY) ? 0 : now + lease_at_most(d));
-    for (uint64_t i = 0; i < d->locks; i++) {
-        d->lock[i].word = 0;
-        d->lock[i].token = 0;
-    }
+    memset(d->lock, 0, d->locks * sizeof d->lock[0]);
     d->placement_at = placement_needed(config) ? placement_at(config) : 0;
     if (d->placement_at)
         placement_init(placement_of(d), config, life, now);
@@ -115,7 +112,7 @@ void spill_decide(struct rebuild_lock *lock, const struct fission_policy *policy
     uint64_t before = lock->token;
     uint32_t dest = fission_decide(p, policy, &lock->word, &lock->token, &m);
     assert(lock->token >= before); /* I2 */
-    m.token += (uint64_t)life << FISSION_TOKEN_LIFE_SHIFT;
+    m.token += fission_base(lock->age, life);
     for (uint32_t one = FISSION_TO_CLIENT; one <= FISSION_BACK; one <<= 1) {
         struct fission_packet *copy = dest & one ? spill_copy(out, p, len) : NULL;
         if (!copy)
@@ -123,6 +120,30 @@ void spill_decide(struct rebuild_lock *lock, const struct fission_policy *policy
         fission_rewrite(copy, policy, &m, one);
         copy->flags |= flags;
     }
+}
+
+bool spill_is_of_lock(struct rebuild_lock *lock, const struct fission_policy *policy, const struct fission_packet *p)
+{
+    uint32_t generation = p->head.generation;
+    if (likely(generation == lock->age.generation))
+        return true;
+    if (generation < lock->age.generation)
+        return MISTAKE(policy->mistakes, FISSION_MISTAKE_GENERATION);
+    lock->word = fission_word_anew(lock->word);
+    lock->token = fission_token_at(lock->token, fission_word_term(lock->word));
+    if (!MISTAKE(policy->mistakes, FISSION_MISTAKE_FLOOR))
+        lock->age.base = fission_base_of(lock->age, generation, lock->token);
+    lock->age.generation = generation;
+    return true;
+}
+
+void spill_say_over(const struct fission_packet *p, uint32_t len, uint16_t flags, struct outbox *out)
+{
+    struct fission_packet *copy = fission_has_agent(p) ? spill_copy(out, p, len) : NULL;
+    if (!copy)
+        return;
+    fission_rewrite(copy, &(struct fission_policy){0}, &(struct fission_meta){0}, FISSION_BACK);
+    copy->flags |= flags;
 }
 
 void spill_take_over(struct rebuild_lock *lock, const struct fission_policy *policy, struct place client)
@@ -273,6 +294,11 @@ static void ask_for_heartbeat(struct decider *d, const struct fission_packet *p,
 static void decide_lock(struct decider *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct rebuild_lock *lock = lock_of(d, p->head.index);
+    if (!spill_is_of_lock(lock, &d->policy, p)) {
+        d->drops.stale++;
+        spill_say_over(p, len, 0, out);
+        return;
+    }
     if (d->placement_at && fission_asks(p))
         placement_used(placement_of(d), (uint32_t)(lock - d->lock), now);
     if (is_call(p) && (lock->word & FISSION_WORD_HELD) && !lives(d, fission_word_machine(lock->word), now))
@@ -361,14 +387,14 @@ static void clear(struct decider *d, uint64_t index, uint16_t heir, struct outbo
     struct fission_packet look, *p;
     if (out->packets == OUTBOX_PACKETS || out->used + sizeof look > OUTBOX_BYTES)
         return; /* the next scan finds it */
-    if (!rebuild_clear(lock_of(d, index), d->policy.options, heir, &look) || !look.head.to.machine ||
-        !(p = outbox_add(out, sizeof look)))
+    struct rebuild_lock *lock = lock_of(d, index);
+    if (!rebuild_clear(lock, d->policy.options, heir, &look) || !look.head.to.machine || !(p = outbox_add(out, sizeof look)))
         return;
     *p = look;
     p->head.space = d->rules.space;
     p->head.epoch = d->rules.life;
     p->head.index = index;
-    p->token += (uint64_t)d->token_life << FISSION_TOKEN_LIFE_SHIFT;
+    p->token += fission_base(lock->age, d->token_life);
 }
 
 uint64_t fisslock_switch_scan(void *state, uint16_t machine, uint64_t now, struct outbox *out)

@@ -23,11 +23,13 @@ int fisslock_outcome(const void *host, uint32_t request, struct packet_answer *o
 bool fisslock_idle(const void *host, uint32_t request);
 bool fisslock_holds(const void *host, uint32_t request);
 bool fisslock_claim(const void *host, uint32_t request, struct packet_claim *out);
+bool fisslock_uses(void *host, uint64_t index, uint64_t now, struct outbox *out);
 void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t fisslock_tick(void *host, uint64_t now, struct outbox *out);
 void fisslock_leave(void *host, uint64_t now, struct outbox *out);
 struct packet_grants fisslock_host_grants(const void *host);
 void fisslock_rouse(void *host, uint64_t now, struct outbox *out);
+void fisslock_switch_gone(void *host, unsigned rack, uint64_t now, struct outbox *out);
 uint64_t fisslock_expiry(const void *host, uint32_t session);
 const struct packet_drops *fisslock_host_drops(const void *host);
 void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out);
@@ -58,15 +60,15 @@ bool fisslock_relayed(const void *data, uint32_t len);
     .family = PACKET_FISSION, .host_bytes = fisslock_host_bytes, .host_init = fisslock_host_init, .acquire = fisslock_acquire,     \
     .convert = fisslock_convert, .give_up = fisslock_give_up, .release = fisslock_release, .outcome = fisslock_outcome,            \
     .local_acquire = fisslock_local_acquire, .local_release = fisslock_local_release, .local_recover = fisslock_local_recover,     \
-    .idle = fisslock_idle, .holds = fisslock_holds, .claim = fisslock_claim, .packet = fisslock_packet, .tick = fisslock_tick,     \
-    .expiry = fisslock_expiry, .rouse = fisslock_rouse, .renew = fisslock_rouse, .leave = fisslock_leave,                          \
-    .host_grants = fisslock_host_grants, .session_dead = fisslock_session_dead, .host_drops = fisslock_host_drops,                 \
-    .switch_bytes = fisslock_switch_bytes, .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet,           \
-    .thread = fisslock_thread, .switch_expect = fisslock_switch_expect, .switch_scan = fisslock_switch_scan,                       \
-    .switch_tick = fisslock_switch_tick, .switch_moves = fisslock_switch_moves, .switch_stale = fisslock_switch_stale,             \
-    .server_bytes = fisslock_server_bytes, .server_init = fisslock_server_init, .server_packet = fisslock_server_packet,           \
-    .server_tick = fisslock_server_tick, .server_drops = fisslock_server_drops, .relayed = fisslock_relayed, .on_hosts = true,     \
-    .spills = true
+    .idle = fisslock_idle, .holds = fisslock_holds, .claim = fisslock_claim, .uses = fisslock_uses, .packet = fisslock_packet,     \
+    .tick = fisslock_tick, .expiry = fisslock_expiry, .rouse = fisslock_rouse, .renew = fisslock_rouse,                            \
+    .switch_gone = fisslock_switch_gone, .leave = fisslock_leave, .host_grants = fisslock_host_grants,                             \
+    .session_dead = fisslock_session_dead, .host_drops = fisslock_host_drops, .switch_bytes = fisslock_switch_bytes,               \
+    .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet, .thread = fisslock_thread,                       \
+    .switch_expect = fisslock_switch_expect, .switch_scan = fisslock_switch_scan, .switch_tick = fisslock_switch_tick,             \
+    .switch_moves = fisslock_switch_moves, .switch_stale = fisslock_switch_stale, .server_bytes = fisslock_server_bytes,           \
+    .server_init = fisslock_server_init, .server_packet = fisslock_server_packet, .server_tick = fisslock_server_tick,             \
+    .server_drops = fisslock_server_drops, .relayed = fisslock_relayed, .on_hosts = true, .spills = true
 
 /* For tests and figures. */
 struct fisslock_counts;

@@ -164,20 +164,21 @@ int fisslock_acquire(void *host, const struct packet_ask *ask, uint64_t now, str
 {
     struct fisslock_host *h = host;
     struct event e = event_begin(host, now, out);
-    if (ask->request >= h->request_count || ask->index >= h->config.locks ||
-        (ask->mode != PAWL_SHARED && ask->mode != PAWL_EXCLUSIVE))
+    assert(ask->request < h->request_count && (ask->mode == PAWL_SHARED || ask->mode == PAWL_EXCLUSIVE));
+    if (ask->index >= h->config.locks)
         return -EINVAL;
     struct fiss_request *r = host_request(h, ask->request);
-    if (r->state != FISS_IDLE && r->state != FISS_ENDED)
-        return -EBUSY;
+    assert(r->state == FISS_IDLE || r->state == FISS_ENDED);
     /* Every waiting request may be given the agent: there is room for it. */
     if (h->agent_count - h->agents_used <= h->waiting)
         return -PAWL_ELIMIT;
 
+    pool_forget_outdated(&e, ask->index, ask->generation);
     edit(&e, r);
     *r = (struct fiss_request){
         .nonce = pool_nonce(h, ask->request),
         .index = ask->index,
+        .generation = ask->generation,
         .port = ask->port,
         .state = FISS_WAITING,
         .mode = (uint8_t)ask->mode,
@@ -210,8 +211,7 @@ int fisslock_release(void *host, uint32_t request, uint64_t now, struct outbox *
 {
     struct fisslock_host *h = host;
     struct event e = event_begin(host, now, out);
-    if (request >= h->request_count)
-        return -EINVAL;
+    assert(request < h->request_count);
     struct fiss_request *r = host_request(h, request);
     if (!request_is_held(r))
         return -PAWL_ENOTOWNER;
@@ -235,8 +235,7 @@ int fisslock_give_up(void *host, uint32_t request, int why, uint64_t now, struct
 {
     struct fisslock_host *h = host;
     struct event e = event_begin(host, now, out);
-    if (request >= h->request_count)
-        return -EINVAL;
+    assert(request < h->request_count);
     struct fiss_request *r = host_request(h, request);
     struct agent *a = pool_agent_of(h, r->index);
     bool here = a && a->state == AGENT_LIVE;
@@ -273,8 +272,7 @@ uint64_t fisslock_expiry(const void *host, uint32_t session)
 int fisslock_outcome(const void *host, uint32_t request, struct packet_answer *out)
 {
     struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;
-    if (request >= h->request_count)
-        return -EINVAL;
+    assert(request < h->request_count);
     const struct fiss_request *r = host_request(h, request);
     if (r->state == FISS_WAITING || r->state == FISS_UPGRADING)
         return -EINPROGRESS;
@@ -373,11 +371,12 @@ void fisslock_local_recover(void *host)
 int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct packet_answer *out)
 {
     struct fisslock_host *h = host;
-    if (ask->request >= h->request_count || ask->index >= h->config.locks || !~h->locals.taken || !lease_runs(h, now))
+    debug_assert(ask->request < h->request_count);
+    if (ask->index >= h->config.locks || !~h->locals.taken || !lease_runs(h, now))
         return -EAGAIN;
     struct fiss_request *r = host_request(h, ask->request);
     struct agent *a = pool_agent_of(h, ask->index);
-    if (!a || r->state > FISS_ENDED || !local_grants(h, a, (uint8_t)ask->mode))
+    if (!a || a->generation != ask->generation || r->state > FISS_ENDED || !local_grants(h, a, (uint8_t)ask->mode))
         return -EAGAIN;
     struct session_state *s = host_session(h, ask->request);
     uint32_t place = (uint32_t)__builtin_ctzll(~h->locals.taken);
@@ -388,6 +387,7 @@ int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t no
         keep_hit(a);
     r->nonce = pool_nonce(h, ask->request);
     r->index = ask->index;
+    r->generation = ask->generation;
     r->token = agent_token(a);
     r->pause_ns = 0;
     r->term = a->term;
@@ -415,7 +415,8 @@ int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t no
 int fisslock_local_release(void *host, uint32_t request, uint64_t now)
 {
     struct fisslock_host *h = host;
-    if (request >= h->request_count || !lease_runs(h, now))
+    debug_assert(request < h->request_count);
+    if (!lease_runs(h, now))
         return -EAGAIN;
     struct fiss_request *r = host_request(h, request);
     if (!r->local || r->state != FISS_HELD)
@@ -566,6 +567,26 @@ static void dispatch(struct event *e, const struct fission_packet *p)
     }
 }
 
+/* Whether the packet is of an earlier generation of the index than the one that this host knows. */
+static bool is_outdated(struct event *e, const struct fission_packet *p)
+{
+    if (!e->h->rules.names || p->head.type == FISSION_LEASE || p->head.type == FISSION_REPORT)
+        return false;
+    e->generation = p->head.generation;
+    pool_forget_outdated(e, p->head.index, p->head.generation);
+    return p->head.generation < pool_generation(e, p->head.index);
+}
+
+/* Agents that stay are given up: they may stay again when the lock comes back. */
+bool fisslock_uses(void *host, uint64_t index, uint64_t now, struct outbox *out)
+{
+    struct event e = event_begin(host, now, out);
+    struct agent *a = pool_agent_of(e.h, index);
+    if (a && a->kept && a->state == AGENT_LIVE && !a->holders.count && !a->waiters.count)
+        tenure_free(&e, a);
+    return a || pool_request_first(e.h, index);
+}
+
 void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct fisslock_host *h = host;
@@ -576,6 +597,8 @@ void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, s
         fault = FISSION_ALIEN;
     if (fault == FISSION_FINE && p->head.type != FISSION_LEASE && !lease_runs(h, now))
         fault = FISSION_STALE; /* without a lease no packet proves anything */
+    if (fault == FISSION_FINE && ((h->deaf && p->head.epoch <= h->deaf) || is_outdated(&e, p)))
+        fault = FISSION_STALE;
     if (fault == FISSION_FINE)
         dispatch(&e, p);
     else

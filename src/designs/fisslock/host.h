@@ -51,6 +51,7 @@ struct fisslock_host {
     uint64_t serial;
     uint64_t lease_until; /* by the host's clock; 0: none */
     uint64_t lease_pause_ns;
+    uint32_t deaf;                          /* to deciders of lives up to this one: they were replaced */
     bool closed;                            /* the decider lost its state and collects reports */
     bool reborn;                            /* the host lost its memory or its lease before: agents of its former life may exist */
     uint32_t agent_free, node_free;         /* lists of those that were used before; */
@@ -162,7 +163,8 @@ struct event {
     struct fisslock_host *h;
     uint64_t now;
     struct outbox *out;
-    uint16_t port; /* of the process that calls; PORT_POOL: none */
+    uint16_t port;       /* of the process that calls; PORT_POOL: none */
+    uint32_t generation; /* of the packet that came; 0: none did */
 };
 
 /* The object is about to change. The change is undone if its process dies before the event is over (I5). */
@@ -172,7 +174,7 @@ static inline struct event event_begin(void *host, uint64_t now, struct outbox *
 {
     struct fisslock_host *h = (struct fisslock_host *)host;
     outbox_touch(out, &h->counts, offsetof(struct fisslock_host, locals) - offsetof(struct fisslock_host, counts));
-    struct event e = {h, now, out, PORT_POOL};
+    struct event e = {h, now, out, PORT_POOL, 0};
     if (unlikely(h->locals.taken))
         local_settle(&e);
     if (unlikely(h->lease_until && h->lease_until <= now) && !lease_runs(h, now))
@@ -193,6 +195,11 @@ void pool_request_unlink(struct event *e, struct fiss_request *r);
 struct fiss_request *pool_request_first(struct fisslock_host *h, uint64_t index); /* of those for this lock */
 struct fiss_request *pool_request_next(struct fisslock_host *h, const struct fiss_request *r);
 void pool_request_floor(struct event *e, uint64_t index, uint32_t term); /* waiting requests take no GRANT of earlier tenures */
+
+/* The generation of a lock of which this host has an agent or a request; else that of the packet that came. */
+uint32_t pool_generation(struct event *e, uint64_t index);
+/* An agent of an earlier generation than this one is outdated: no host uses it. It is forgotten. */
+void pool_forget_outdated(struct event *e, uint64_t index, uint32_t generation);
 
 struct agent *pool_agent_of(struct fisslock_host *h, uint64_t index);
 struct agent *pool_agent_new(struct event *e, uint64_t index);

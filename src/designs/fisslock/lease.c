@@ -164,6 +164,15 @@ void lease_packet(struct event *e, const struct fission_packet *p)
                h->closed ? e->now + LEASE_LOOK_FACTOR * h->config.retry_ns : p->token + h->config.lease_ns / LEASE_SHARE, e->out);
 }
 
+/* The old decider may live, and take this host's holds, or another's, for lost before the new one does: a grant of it could come
+ * beside a hold that was reported to its successor. */
+void fisslock_switch_gone(void *host, unsigned rack, uint64_t now, struct outbox *out)
+{
+    struct event e = event_begin(host, now, out);
+    (void)rack;
+    e.h->deaf = e.h->rules.life;
+}
+
 void fisslock_rouse(void *host, uint64_t now, struct outbox *out)
 {
     struct event e = event_begin(host, now, out);

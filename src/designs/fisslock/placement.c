@@ -188,6 +188,8 @@ static void send_move(struct placement *d, uint32_t cell, const struct rebuild_l
         return;
     p->word = locks[cell].word;
     p->token = locks[cell].token;
+    p->head.generation = locks[cell].age.generation;
+    p->stamp = locks[cell].age.base;
     if (MISTAKE(d->config.mistakes, FISSLOCK_MISTAKE_BLANK) && !(p->word & FISSION_WORD_HELD))
         p->word = p->token = 0;
 }
@@ -233,7 +235,7 @@ static void on_hand(struct placement *d, struct rebuild_lock *locks, const struc
     if (!s || s->state != CELL_CALLED || (s->round != p->head.nonce && !MISTAKE(d->config.mistakes, FISSLOCK_MISTAKE_ROUND)))
         return; /* of another round, or a duplicate */
     end_move(d, cell);
-    locks[cell] = (struct rebuild_lock){p->word, p->token};
+    locks[cell] = spill_lock_in(p);
     s->state = CELL_HERE;
     d->counts.in++;
 }

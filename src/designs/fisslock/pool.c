@@ -2,6 +2,7 @@
 /* A host's memory: its layout, its requests, agents and nodes, its timers, and the packets that it makes. */
 #include "designs/fisslock/fisslock.h"
 #include "designs/fisslock/host.h"
+#include "designs/fisslock/spill.h"
 
 /* ---- sizes ---- */
 
@@ -84,7 +85,7 @@ void fisslock_host_init(void *host, const struct rack_config *config, uint16_t m
                                          .priority = config->options & FISSLOCK_PRIORITY,
                                          .keep = config->options & FISSLOCK_KEEP,
                                          .placed = config->options & FISSLOCK_PLACED};
-    h->rules = (struct fission_rules){.space = config->space, .machines = config->machines, .locks = config->locks};
+    h->rules = rules_of(config);
     h->machine = machine;
     h->nonce_high = (uint64_t)life << (NONCE_REQUEST_BITS + NONCE_SERIAL_BITS);
     h->kept_first = h->kept_last = NONE;
@@ -104,6 +105,22 @@ void fisslock_host_init(void *host, const struct rack_config *config, uint16_t m
 
 /* ---- packets ---- */
 
+uint32_t pool_generation(struct event *e, uint64_t index)
+{
+    if (!e->h->rules.names)
+        return 0;
+    const struct agent *a = pool_agent_of(e->h, index);
+    const struct fiss_request *r = a ? NULL : pool_request_first(e->h, index);
+    return a ? a->generation : r ? r->generation : e->generation;
+}
+
+void pool_forget_outdated(struct event *e, uint64_t index, uint32_t generation)
+{
+    struct agent *a = e->h->rules.names ? pool_agent_of(e->h, index) : NULL;
+    if (a && a->generation < generation)
+        pool_agent_free(e, a);
+}
+
 struct fission_packet *pool_packet(struct event *e, enum fission_type type, uint64_t index, uint64_t nonce, unsigned entries)
 {
     struct fisslock_host *h = e->h;
@@ -118,7 +135,7 @@ struct fission_packet *pool_packet(struct event *e, enum fission_type type, uint
         .type = (uint8_t)type,
         .space = h->rules.space,
         .epoch = h->rules.life,
-        .generation = h->rules.generation,
+        .generation = type == FISSION_LEASE || type == FISSION_REPORT ? 0 : pool_generation(e, index),
         .index = index,
         .nonce = nonce,
         .from = {h->machine, PORT_POOL},
@@ -226,7 +243,7 @@ struct agent *pool_agent_new(struct event *e, uint64_t index)
     if (!fresh)
         h->agent_free = a->next;
     h->agents_used++;
-    *a = (struct agent){.index = index, .next = *bucket, .grantee = NONE};
+    *a = (struct agent){.index = index, .next = *bucket, .grantee = NONE, .generation = pool_generation(e, index)};
     a->holders = a->waiters = (struct list){.head = NONE, .tail = NONE};
     *bucket = number;
     return a;

@@ -97,7 +97,8 @@ static void carry(struct parts_host *h, uint32_t request, uint8_t to, uint64_t n
                                        .priority = was.priority,
                                        .try = was.try,
                                        .mode = (enum pawl_mode)was.mode,
-                                       .index = was.index};
+                                       .index = was.index,
+                                       .generation = was.generation};
         fisslock_give_up(from_part, request, -EAGAIN, now, out);
         if (fisslock_acquire(to_part, &ask, now, out) < 0)
             *rack = (uint8_t)(((char *)from_part - (char *)parts_part(h, 0)) / (ptrdiff_t)h->part_bytes); /* where it has ended */

@@ -29,6 +29,18 @@ uint16_t rebuild_heard(struct rebuild *r, uint16_t machine)
     return r->state[machine] == REBUILD_APART ? FISSION_CLOSED | FISSION_DENIED : FISSION_CLOSED;
 }
 
+bool rebuild_reported(struct rebuild_lock *l, uint16_t machine, const struct fission_entry *e)
+{
+    uint32_t generation = fission_generation_of_place(e->client);
+    if (generation != l->age.generation && (l->word & FISSION_WORD_HELD))
+        return false;
+    if (!fission_reported(&l->word, &l->token, machine, e->mode))
+        return false;
+    l->age.base = fission_base_of(l->age, generation, l->token);
+    l->age.generation = generation;
+    return true;
+}
+
 bool rebuild_report(struct rebuild *r, struct rebuild_lock *locks, uint64_t count, const struct fission_packet *p)
 {
     uint16_t machine = p->head.from.machine;
@@ -40,7 +52,7 @@ bool rebuild_report(struct rebuild *r, struct rebuild_lock *locks, uint64_t coun
         struct fission_entry e = entries[i];
         bool known = e.nonce < count && (e.mode == FISSION_SHARED || e.mode == FISSION_EXCLUSIVE);
         bool news = known && !(locks[e.nonce].word & FISSION_WORD_HELD);
-        if (known && fission_reported(&locks[e.nonce].word, &locks[e.nonce].token, machine, e.mode))
+        if (known && rebuild_reported(&locks[e.nonce], machine, &e))
             r->held += news;
         else
             r->bad++;
@@ -82,6 +94,7 @@ bool rebuild_clear(struct rebuild_lock *lock, uint32_t options, uint16_t heir, s
     *look = (struct fission_packet){.head = {.version = PACKET_VERSION,
                                              .family = PACKET_FISSION,
                                              .type = FISSION_LOOK,
+                                             .generation = lock->age.generation,
                                              .from = {MACHINE_SWITCH, PORT_POOL},
                                              .to = {inherited ? heir : MACHINE_NONE, PORT_POOL}},
                                     .word = m.word,

@@ -31,6 +31,7 @@ struct rebuild {
 /* A lock, as the decider keeps it. */
 struct rebuild_lock {
     uint64_t word, token;
+    struct fission_age age;
 };
 
 void rebuild_begin(struct rebuild *r, uint16_t machines, uint64_t silent_until);
@@ -43,6 +44,9 @@ uint16_t rebuild_heard(struct rebuild *r, uint16_t machine);
 
 /* A verified REPORT. True: it is to be acknowledged. */
 bool rebuild_report(struct rebuild *r, struct rebuild_lock *locks, uint64_t count, const struct fission_packet *p);
+
+/* One of its entries. False: it contradicts another. */
+bool rebuild_reported(struct rebuild_lock *l, uint16_t machine, const struct fission_entry *e);
 
 /* Whether it is still closed. `lives` says whether a lease of this life runs. */
 bool rebuild_closed(struct rebuild *r, uint64_t now, bool (*lives)(const void *ctx, uint16_t machine, uint64_t now),

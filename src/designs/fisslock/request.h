@@ -35,6 +35,7 @@ struct fiss_request {
     bool local; /* held by the short way */
     uint8_t local_place;
     uint32_t agent; /* if `local` */
+    uint32_t generation;
     int32_t result;
 };
 

@@ -16,8 +16,8 @@ enum spill_type {
     SPILL_HELLO = 32, /* server -> switch: its heartbeat; stamp: the server's life */
     SPILL_WELCOME,    /* switch -> server; stamp: that life; word: the switch's capacity, which is in it when it begins */
     SPILL_CALL,       /* switch -> server: the switch wants this lock */
-    SPILL_HAND,       /* server -> switch: the lock's word and token */
-    SPILL_GIVE,       /* switch -> server: the lock's word and token, to be the server's again */
+    SPILL_HAND,       /* server -> switch: the lock's word and token, generation and base (stamp) */
+    SPILL_GIVE,       /* switch -> server: the same, to be the server's again */
     SPILL_GIVEN,      /* server -> switch: acknowledges GIVE */
     SPILL_HEAT,       /* server -> switch: its locks that were asked for most; entries: nonce is the index, inca the count */
 };
@@ -77,6 +77,18 @@ static inline struct fission_policy policy_of(const struct rack_config *c)
     return (struct fission_policy){(uint32_t)c->options, (uint32_t)MISTAKES(c->mistakes)};
 }
 
+static inline struct fission_rules rules_of(const struct rack_config *c)
+{
+    bool names = c->keys == PAWL_KEYS_NAMED || c->keys == PAWL_KEYS_SPARSE;
+    return (struct fission_rules){.space = c->space, .machines = c->machines, .names = names, .locks = c->locks};
+}
+
+/* The lock that a HAND or GIVE carries. */
+static inline struct rebuild_lock spill_lock_in(const struct fission_packet *p)
+{
+    return (struct rebuild_lock){p->word, p->token, {p->head.generation, p->stamp}};
+}
+
 static inline void spill_count_fault(struct packet_drops *drops, enum fission_fault fault)
 {
     ++*(fault == FISSION_BAD          ? &drops->bad
@@ -90,6 +102,10 @@ struct fission_packet *spill_copy(struct outbox *out, const struct fission_packe
 /* The stages of fission.h on one lock. `life`: of the switch. The packet leaves for each of its destinations. */
 void spill_decide(struct rebuild_lock *lock, const struct fission_policy *policy, uint32_t life, const struct fission_packet *p,
                   uint32_t len, uint16_t flags, struct outbox *out);
+/* Whether the packet is of the lock's generation, or of a later one, which begins then. */
+bool spill_is_of_lock(struct rebuild_lock *lock, const struct fission_policy *policy, const struct fission_packet *p);
+/* An agent of an earlier generation wants to end its tenure, which is over: it is told so. Nothing else is changed. */
+void spill_say_over(const struct fission_packet *p, uint32_t len, uint16_t flags, struct outbox *out);
 /* The agent was lost with its host. The client's host has it from now on, in a new tenure; it finds that out (forward.c), and finds
  * the holders (census.c). On a pipeline this is a second pass. */
 void spill_take_over(struct rebuild_lock *lock, const struct fission_policy *policy, struct place client);

@@ -23,7 +23,8 @@ uint64_t host_deadlock_bytes(const struct rack_config *c)
 void netlock_thread(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out)
 {
     struct requests *h = host;
-    if (request >= rack_requests(&h->config) || request_at(h, request)->thread == thread)
+    assert(request < rack_requests(&h->config));
+    if (request_at(h, request)->thread == thread)
         return;
     outbox_touch(out, request_at(h, request), sizeof(struct request));
     request_at(h, request)->thread = thread;

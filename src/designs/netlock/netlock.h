@@ -188,6 +188,12 @@ struct netlock_packet *netlock_table_write(const struct rack_config *c, const st
 struct netlock_packet *netlock_beat(const struct rack_config *c, const struct netlock_table *table, uint32_t life,
                                     struct place from, uint64_t now, uint64_t until, struct outbox *out);
 
+/* The lease that the steward gives (steward.h). With one switch and one server there is none that could take over. */
+static inline uint64_t netlock_term_ns(const struct rack_config *c)
+{
+    return c->switches > 1 || c->racks || c->servers > 1 ? c->lease_ns : rack_member_ns(c);
+}
+
 /* The pause before a retransmission: short at first, when all parts of the rack start at once. */
 static inline uint64_t netlock_pause(const struct rack_config *c, uint8_t *asked)
 {

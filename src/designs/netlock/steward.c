@@ -23,7 +23,7 @@ uint64_t netlock_table_hear(const struct rack_config *c, const struct netlock_pa
         drops->bad++;
         return 0;
     }
-    uint64_t until = lease_until(c, p->stamp);
+    uint64_t until = lease_valid_until(p->stamp, netlock_term_ns(c));
     if (p->ticket == life && p->stamp <= now && p->stamp > latest && until > now)
         return until;
     drops->stale++;
@@ -72,7 +72,7 @@ void netlock_steward_init(void *state, const struct rack_config *config, uint32_
     s->term = life;
     s->fresh = fresh;
     s->began_ns = s->elected_ns = now;
-    s->open_ns = fresh ? now : now + lease_over(config);
+    s->open_ns = fresh ? now : now + lease_surely_over(netlock_term_ns(config));
 }
 
 static unsigned switches(const struct steward *s)
@@ -293,7 +293,7 @@ void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_
     }
     m->life = h->epoch;
     m->stamp = p->stamp;
-    m->until_ns = now + lease_over(&s->config);
+    m->until_ns = now + lease_surely_over(netlock_term_ns(&s->config));
     note_terms(s, &t);
     if (s->open_ns && !s->fresh)
         hear(s, &t, p->flags & NETLOCK_BEAT_LEASED);

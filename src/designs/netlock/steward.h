@@ -3,7 +3,9 @@
  * assigns each slot's locks to a server. Every election and assignment holds for a lease, which switches and servers renew by
  * heartbeats (BEAT). Without a lease from the steward no switch or server grants, or gives leases to hosts. So when the lease of a
  * switch or server is certainly over, the steward can give its role or slots to another one, which waits until the hosts' leases
- * are over. The steward runs with the rack's coordinator.
+ * are over. The steward runs with the rack's coordinator. Where there is another switch or server to take over, that lease is as
+ * long as the lock lease, so that it does so soon. Where there is none, it is the membership lease: an outage of the coordinator
+ * that is shorter costs no client its holds.
  *
  * Every election and assignment has a term, which rises; tokens begin with it. A steward that lost its memory assigns nothing until
  * all members have reported their assignments, or until the leases that it gave before are over. */

@@ -6,19 +6,18 @@
 
 #include "designs/packet/packet.h"
 
-#define LEASE_SHARE 4u             /* a lease is renewed four times before it ends */
-#define LEASE_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
+#define LEASE_SHARE 4u /* a lease is renewed four times before it ends */
+#define LEASE_DRIFT_DIVISOR RACK_DRIFT_DIVISOR
 
-/* How long a granter waits until a lease that it gave has certainly ended. */
+/* Of lock leases, as packet.h has them of any. */
 static inline uint64_t lease_over(const struct rack_config *c)
 {
-    return c->lease_ns + 2 * (c->lease_ns / LEASE_DRIFT_DIVISOR) + 1;
+    return lease_surely_over(c->lease_ns);
 }
 
-/* Until when a lease that was asked for then lasts, by the clock that asked. */
 static inline uint64_t lease_until(const struct rack_config *c, uint64_t stamp)
 {
-    return stamp + c->lease_ns - 2 * (c->lease_ns / LEASE_DRIFT_DIVISOR) - 1;
+    return lease_valid_until(stamp, c->lease_ns);
 }
 
 struct client {

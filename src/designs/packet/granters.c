@@ -218,6 +218,7 @@ int granters_acquire(struct requests *h, const struct granter_ops *ops, const st
     outbox_touch(out, r, sizeof *r);
     *r = (struct request){.nonce = request_fresh_nonce(h, ops, r),
                           .index = ask->index,
+                          .generation = ask->generation,
                           .since_ns = now,
                           .result = -EINPROGRESS,
                           .port = ask->port,

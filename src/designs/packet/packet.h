@@ -30,6 +30,7 @@
 #define RACK_SERVERS_MAX 64 /* lock servers of one space */
 #define RACKS_MAX 8         /* switches of one space */
 #define RACKS_DEFAULT 2
+#define RACK_DRIFT_DIVISOR 10000u /* clocks run at the same speed to one part in so many (docs/invariants.md) */
 
 /* Which shard belongs to which switch; a later version replaces an earlier one. Version 0: shard s is that of switch s % racks. */
 struct rack_rules {
@@ -109,6 +110,17 @@ struct rack_config {
 static inline uint64_t rack_member_ns(const struct rack_config *c)
 {
     return c->member_us ? c->member_us * UINT64_C(1000) : c->lease_ns;
+}
+
+/* How long the giver of a lease waits until it has certainly ended; and until when it lasts by the clock that asked for it. */
+static inline uint64_t lease_surely_over(uint64_t lease_ns)
+{
+    return lease_ns + 2 * (lease_ns / RACK_DRIFT_DIVISOR) + 1;
+}
+
+static inline uint64_t lease_valid_until(uint64_t stamp, uint64_t lease_ns)
+{
+    return stamp + lease_ns - 2 * (lease_ns / RACK_DRIFT_DIVISOR) - 1;
 }
 
 /* Switches that take part in the space. */
@@ -288,6 +300,7 @@ struct packet_ask {
     uint32_t len;
     enum pawl_mode mode;
     uint64_t index;
+    uint32_t generation; /* of the index; of dense keys: 0 */
 };
 
 struct packet_answer {
@@ -326,7 +339,7 @@ struct packet_design {
     void (*host_init)(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now); /* zeroed */
 
     /* PACKET_DONE: the outcome is there; PACKET_WAIT: a wake will tell; negative: refused, nothing was changed. A request that was
-     * granted is held until released or lost. */
+     * granted is held until released or lost. Callers have as many requests as the configuration says, and ask with an idle one. */
     int (*acquire)(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out);
     int (*convert)(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out); /* null: not offered */
 
@@ -361,6 +374,10 @@ struct packet_design {
     bool (*holds)(const void *host, uint32_t request);
     bool (*claim)(const void *host, uint32_t request, struct packet_claim *out); /* false: it neither holds nor waits */
 
+    /* Whether the host has anything of the lock: a request that is not idle, or what other hosts' requests depend on. What it keeps
+     * for its own convenience it begins to give up, and says yes until that has ended. Null: indexes cannot be used again. */
+    bool (*uses)(void *host, uint64_t index, uint64_t now, struct outbox *out);
+
     /* Verifies everything; bad packets are counted and dropped. */
     void (*packet)(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 
@@ -382,6 +399,10 @@ struct packet_design {
     /* The lock server on that machine has this life or a later one: packets of earlier lives do not count any more, while what they
      * granted stays until its lease ends. Null: lock servers of the design are not replaced while there are hosts. */
     void (*server_since)(void *host, uint16_t machine, uint32_t life, struct outbox *out);
+
+    /* Another switch has, or will have, the place of this one: packets of its present life do not count any more. Null: switches of
+     * the design are not replaced while there are hosts. */
+    void (*switch_gone)(void *host, unsigned rack, uint64_t now, struct outbox *out);
 
     /* Of a host in several racks: in which of them it has a lease, a bit each. Null: it knows one switch only. */
     uint32_t (*racks)(const void *host, uint64_t now);

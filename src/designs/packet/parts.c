@@ -66,9 +66,11 @@ void parts_host_init(enum parts_of design, void *host, const struct rack_config 
     }
 }
 
-static bool has_request(const void *host, uint32_t request)
+/* The part that a request of this host is in. */
+static void *part_of(const void *host, uint32_t request)
 {
-    return request < rack_requests(&((const struct parts_host *)host)->config);
+    assert(request < rack_requests(&((const struct parts_host *)host)->config));
+    return parts_of_request(host, request);
 }
 
 static unsigned parts(const void *host)
@@ -81,10 +83,9 @@ static unsigned parts(const void *host)
 int parts_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct outbox *out)
 {
     const struct parts_host *h = host;
-    if (!has_request(host, ask->request) || ask->index >= h->config.locks)
+    assert(design_of(h)->idle(part_of(host, ask->request), ask->request));
+    if (ask->index >= h->config.locks)
         return -EINVAL;
-    if (!design_of(h)->idle(parts_of_request(host, ask->request), ask->request))
-        return -EBUSY;
     uint8_t *rack = parts_rack(host, ask->request);
     outbox_touch(out, rack, 1);
     *rack = h->rules.owner[parts_shard(ask->index)];
@@ -93,47 +94,53 @@ int parts_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct
 
 int parts_release(void *host, uint32_t request, uint64_t now, struct outbox *out)
 {
-    return has_request(host, request) ? design_of(host)->release(parts_of_request(host, request), request, now, out) : -EINVAL;
+    return design_of(host)->release(part_of(host, request), request, now, out);
 }
 
 int parts_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out)
 {
-    return has_request(host, request) ? design_of(host)->give_up(parts_of_request(host, request), request, why, now, out) : -EINVAL;
+    return design_of(host)->give_up(part_of(host, request), request, why, now, out);
 }
 
 int parts_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out)
 {
-    return has_request(host, request) ? design_of(host)->convert(parts_of_request(host, request), request, mode, now, out)
-                                      : -EINVAL;
+    return design_of(host)->convert(part_of(host, request), request, mode, now, out);
 }
 
 void parts_thread(void *host, uint32_t request, uint32_t thread, uint64_t now, struct outbox *out)
 {
-    if (has_request(host, request))
-        design_of(host)->thread(parts_of_request(host, request), request, thread, now, out);
+    design_of(host)->thread(part_of(host, request), request, thread, now, out);
 }
 
 int parts_outcome(const void *host, uint32_t request, struct packet_answer *out)
 {
-    return has_request(host, request) ? design_of(host)->outcome(parts_of_request(host, request), request, out) : -EINVAL;
+    return design_of(host)->outcome(part_of(host, request), request, out);
 }
 
 bool parts_idle(const void *host, uint32_t request)
 {
-    return design_of(host)->idle(parts_of_request(host, request), request);
+    return design_of(host)->idle(part_of(host, request), request);
 }
 
 bool parts_holds(const void *host, uint32_t request)
 {
-    return design_of(host)->holds(parts_of_request(host, request), request);
+    return design_of(host)->holds(part_of(host, request), request);
 }
 
 bool parts_claim(const void *host, uint32_t request, struct packet_claim *out)
 {
-    return has_request(host, request) && design_of(host)->claim(parts_of_request(host, request), request, out);
+    return design_of(host)->claim(part_of(host, request), request, out);
 }
 
 /* ---- calls for all parts ---- */
+
+bool parts_use(void *host, uint64_t index, uint64_t now, struct outbox *out)
+{
+    bool any = false;
+    for (unsigned d = 0; d < parts(host); d++)
+        any |= design_of(host)->uses(parts_part(host, d), index, now, out);
+    return any;
+}
 
 void parts_leave(void *host, uint64_t now, struct outbox *out)
 {
@@ -167,6 +174,12 @@ void parts_rouse(void *host, uint64_t now, struct outbox *out)
 {
     for (unsigned d = 0; d < parts(host); d++)
         design_of(host)->rouse(parts_part(host, d), now, out);
+}
+
+void parts_switch_gone(void *host, unsigned rack, uint64_t now, struct outbox *out)
+{
+    if (rack < parts(host))
+        design_of(host)->switch_gone(parts_part(host, rack), 0, now, out);
 }
 
 void parts_renew(void *host, uint64_t now, struct outbox *out)

@@ -62,10 +62,12 @@ int parts_outcome(const void *host, uint32_t request, struct packet_answer *out)
 bool parts_idle(const void *host, uint32_t request);
 bool parts_holds(const void *host, uint32_t request);
 bool parts_claim(const void *host, uint32_t request, struct packet_claim *out);
+bool parts_use(void *host, uint64_t index, uint64_t now, struct outbox *out);
 void parts_leave(void *host, uint64_t now, struct outbox *out);
 void parts_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t parts_tick(void *host, uint64_t now, struct outbox *out);
 void parts_rouse(void *host, uint64_t now, struct outbox *out);
+void parts_switch_gone(void *host, unsigned rack, uint64_t now, struct outbox *out);
 void parts_renew(void *host, uint64_t now, struct outbox *out);
 uint64_t parts_expiry(const void *host, uint32_t session);
 void parts_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out);

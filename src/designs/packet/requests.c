@@ -61,6 +61,26 @@ bool requests_claim(const void *host, uint32_t request, struct packet_claim *out
     return held || r->state == REQUEST_ASKING;
 }
 
+/* Requests that wait for an answer are in a list; those that hold are in sessions that have something from a granter. */
+bool requests_use(void *host, uint64_t index, uint64_t now, struct outbox *out)
+{
+    const struct requests *t = host;
+    (void)now;
+    (void)out;
+    for (uint32_t i = t->busy.pending; i; i = request_at(t, i - 1)->next)
+        if (request_at(t, i - 1)->index == index)
+            return true;
+    for (uint32_t s = 0; s < t->config.sessions; s++) {
+        uint32_t held = 0;
+        for (unsigned g = 0; g < t->granters; g++)
+            held += *request_held_count(t, s, g);
+        for (uint32_t i = s * t->config.requests; held && i < (s + 1) * t->config.requests; i++)
+            if (request_at(t, i)->index == index && request_at(t, i)->state != REQUEST_IDLE)
+                return true;
+    }
+    return false;
+}
+
 void request_set_lost(struct requests *t, uint32_t session, bool lost, struct outbox *out)
 {
     uint8_t *at = (uint8_t *)t + t->lost_at + session;

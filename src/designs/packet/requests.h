@@ -30,6 +30,7 @@ struct request {
     uint32_t ticket;     /* by which its granter knows it, beside the nonce */
     uint32_t step;       /* conversions so far */
     uint32_t thread;     /* that waits for it, and has it then; 0: none */
+    uint32_t generation; /* of the index */
     uint32_t call;       /* number of its call to the data server, + 1; 0: none */
     int32_t result;
     int32_t why; /* of giving up */
@@ -84,6 +85,7 @@ int requests_outcome(const void *host, uint32_t request, struct packet_answer *o
 bool requests_idle(const void *host, uint32_t request);
 bool requests_hold(const void *host, uint32_t request);
 bool requests_claim(const void *host, uint32_t request, struct packet_claim *out);
+bool requests_use(void *host, uint64_t index, uint64_t now, struct outbox *out);
 
 static inline struct request *request_at(const struct requests *t, uint32_t i)
 {

@@ -27,15 +27,10 @@ static int check_pred(const struct seat *seat, const struct hold *h, struct shif
 {
     const struct shift_form *f = shift_form(seat);
     uint32_t slot = shift_name_slot(f, t->pred);
-    uint64_t lease, word;
-    if (slot != seat->me->slot) {
-        int dead = seat_peer_dead(seat, slot, &lease);
-        if (dead > 0 && lease_state(lease) == SLOT_LOST)
-            dead = shift_recover(seat, slot, lease_epoch(lease));
-        if (dead < 0)
-            return dead;
-    }
-    int rc = fab_read64(seat->ep, space_record_addr(seat->space, slot, shift_name_record(f, t->pred)), &word);
+    uint64_t word;
+    int rc = census_look_after(seat, slot);
+    if (!rc)
+        rc = fab_read64(seat->ep, space_record_addr(seat->space, slot, shift_name_record(f, t->pred)), &word);
     if (rc)
         return rc;
     bool here = record_index(word) == h->index && record_state(word) != RECORD_WAIT && record_state(word) != RECORD_FREE &&

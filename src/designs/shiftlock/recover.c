@@ -158,26 +158,13 @@ static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wo
     return rc == -PAWL_EHELD ? 0 : rc; /* a client is in the middle of a step: the next one that wants the lock goes on counting */
 }
 
-/* A session that ends knows its own records. */
-static int recover_self(const struct seat *seat, struct cleanup *f)
-{
-    int rc = 0;
-    for (uint32_t i = 0; i < seat->space->record_count && !rc; i++) {
-        uint64_t word = __atomic_load_n(&seat->me->shadow[i], __ATOMIC_ACQUIRE);
-        if (record_state(word) != RECORD_FREE && record_state(word) != RECORD_SPARE)
-            rc = recover_record(f, f->dead, i, word);
-    }
-    return rc > 0 ? 0 : rc;
-}
-
 /* Where records died with their session, its locks are unknown, and need not be known: the next client that wants one of them finds
  * that no living session holds it (shift_check_dead; look_closely for a query). */
 int shift_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 {
     struct cleanup f = {.seat = seat, .dead = dead, .epoch = epoch};
-    if (seat_records_home(seat))
-        return dead == seat->me->slot ? recover_self(seat, &f) : 0;
-    int rc = seat_records(seat, dead, recover_record, &f);
+    bool home = seat_records_home(seat), own = dead == seat->me->slot;
+    int rc = !home ? seat_records(seat, dead, recover_record, &f) : own ? seat_own_records(seat, recover_record, &f) : 0;
     return rc > 0 ? 0 : rc;
 }
 
@@ -187,14 +174,6 @@ int shift_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 #define CONCERNED                                                                                                                  \
     (CENSUS_STATE(RECORD_TRY_X) | CENSUS_STATE(RECORD_TRY_S) | CENSUS_STATE(RECORD_HELD_S) | CENSUS_STATE(RECORD_LEAVE_S) |        \
      CENSUS_STATE(RECORD_HELD_X))
-
-static int recover_if_dead(void *ctx, uint32_t slot)
-{
-    const struct seat *seat = ctx;
-    uint64_t lease;
-    int dead = seat_peer_dead(seat, slot, &lease);
-    return dead > 0 && lease_state(lease) == SLOT_LOST ? shift_recover(seat, slot, lease_epoch(lease)) : dead < 0 ? dead : 0;
-}
 
 /* The record of a waiter says "may"; that of a holder says "holds". */
 static int check_holders(const struct seat *seat, uint64_t index, bool still)
@@ -208,7 +187,7 @@ int shift_check_dead(const struct seat *seat, uint64_t index, bool still)
 {
     if (seat_records_home(seat))
         return check_holders(seat, index, still);
-    return census_concerned(seat, index, CONCERNED, recover_if_dead, (void *)seat);
+    return census_look_after_all(seat, index, CONCERNED);
 }
 
 unsigned shift_life_conds(const struct seat *seat, uint64_t index, struct fab_cond *conds, unsigned max, bool *dying)

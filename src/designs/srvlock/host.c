@@ -46,6 +46,7 @@ static void say(struct requests *h, struct request *r, uint64_t now, struct outb
         return;
     }
     p->head.index = r->index;
+    p->head.generation = r->generation;
     p->head.nonce = r->nonce;
     p->head.from.port = r->port;
     p->step = r->step;
@@ -63,6 +64,7 @@ static bool report(struct requests *h, struct request *r, struct outbox *out)
     if (!p)
         return false;
     p->head.index = r->index;
+    p->head.generation = r->generation;
     p->head.nonce = r->nonce;
     p->head.from.port = r->port;
     p->step = r->step - converts;
@@ -233,7 +235,7 @@ void srv_packet(void *host, const void *data, uint32_t len, uint64_t now, struct
     }
     struct request *r = request_at(h, slot);
     if (r->state == REQUEST_IDLE || (r->nonce != head->nonce && !MISTAKE(h->config.mistakes, SRV_MISTAKE_NO_NONCE)) ||
-        r->index != head->index) {
+        r->index != head->index || r->generation != head->generation) {
         h->busy.drops.stale++;
         return;
     }

@@ -14,6 +14,7 @@ struct entry {
     uint64_t token;
     uint32_t next, prev; /* in the lock's queue; entry + 1, 0: none */
     uint32_t step;       /* of the latest conversion */
+    uint32_t generation; /* of the index; if the lock has another one, the entry has no part in it any more */
     uint16_t port;
     uint16_t code; /* how a request that is done, or the latest conversion, was refused; 0: not */
     uint8_t state;
@@ -25,7 +26,8 @@ struct lock {
     uint32_t first, last;
     uint32_t holders;
     uint32_t upgrader; /* entry + 1 of the reader that waits to be the only one; 0: none */
-    uint8_t mode;      /* of the holders */
+    uint32_t generation;
+    uint8_t mode; /* of the holders */
 };
 
 struct server {
@@ -104,6 +106,7 @@ static void answer(struct server *s, const struct entry *e, enum srv_type type, 
         return; /* as if it were lost on its way */
     srv_head(p, &s->config, type, s->life, (struct place){s->machine, PORT_SERVER}, (struct place){machine_of(s, e), e->port});
     p->head.index = e->index;
+    p->head.generation = e->generation;
     p->head.nonce = e->nonce;
     p->step = e->step;
     p->code = e->code;
@@ -163,10 +166,10 @@ static void end(struct server *s, struct entry *e, struct outbox *out)
 {
     struct lock *l = lock_of(s, e->index);
     enum entry_state was = (enum entry_state)e->state;
-    assert(l->holders || (was != ENTRY_HELD && was != ENTRY_UPGRADING));
     e->state = ENTRY_DONE;
-    if (was == ENTRY_DONE)
+    if (was == ENTRY_DONE || e->generation != l->generation)
         return;
+    assert(l->holders || (was != ENTRY_HELD && was != ENTRY_UPGRADING));
     if (was == ENTRY_WAITING)
         take_out(s, l, e);
     else
@@ -187,6 +190,41 @@ static void end_all(void *server, uint16_t machine, bool anew, uint64_t now, str
         memset(entry_at(s, machine * n), 0, n * sizeof(struct entry));
 }
 
+/* ---- generations ---- */
+
+/* No host uses the lock in its former generation (cluster/coordinator_names.c): holders and waiters that are still known are gone.
+ */
+static void begin_generation(struct server *s, struct lock *l, uint32_t generation)
+{
+    for (uint32_t i = l->first; i; i = entry_at(s, i - 1)->next)
+        entry_at(s, i - 1)->state = ENTRY_DONE;
+    *l = (struct lock){.grants = l->grants, .generation = generation};
+}
+
+/* A name that had another lock before gets higher tokens than it had there (I2): its generation is a later life than any before. */
+static void raise_tokens(const struct server *s, struct lock *l, uint32_t generation)
+{
+    uint64_t floor = generation > s->life ? (uint64_t)(generation - s->life) << 32 : 0;
+    if (!MISTAKE(s->config.mistakes, SRV_MISTAKE_FLOOR))
+        l->grants = max_u64(l->grants, floor);
+}
+
+/* Whether the packet is of the lock's generation, or of the next. */
+static bool is_of_lock(struct server *s, const struct packet_head *h)
+{
+    struct lock *l = lock_of(s, h->index);
+    if (likely(h->generation == l->generation))
+        return true;
+    if (h->generation > l->generation)
+        raise_tokens(s, l, h->generation);
+    if (h->generation < l->generation) {
+        s->drops.stale++;
+        return false;
+    }
+    begin_generation(s, l, h->generation);
+    return true;
+}
+
 /* ---- requests ---- */
 
 static void on_acquire(struct server *s, struct entry *e, const struct srv_packet *p, struct outbox *out)
@@ -202,7 +240,11 @@ static void on_acquire(struct server *s, struct entry *e, const struct srv_packe
         return;
     }
     end(s, e, out); /* the slot is in use for something new: the host is done with what it was */
-    *e = (struct entry){.nonce = p->head.nonce, .index = p->head.index, .port = p->head.from.port, .mode = p->mode};
+    *e = (struct entry){.nonce = p->head.nonce,
+                        .index = p->head.index,
+                        .generation = p->head.generation,
+                        .port = p->head.from.port,
+                        .mode = p->mode};
     struct lock *l = lock_of(s, e->index);
     if (!l->first && fits(l, e->mode)) {
         l->holders++;
@@ -221,7 +263,8 @@ static void on_release(struct server *s, struct entry *e, const struct srv_packe
 {
     end(s, e, out);
     /* If it overtook its ACQUIRE, that one is now known as over. */
-    *e = (struct entry){.nonce = p->head.nonce, .index = p->head.index, .port = p->head.from.port};
+    *e =
+        (struct entry){.nonce = p->head.nonce, .index = p->head.index, .generation = p->head.generation, .port = p->head.from.port};
     answer(s, e, SRV_RELEASED, out);
 }
 
@@ -238,7 +281,11 @@ static void on_report(struct server *s, struct client *c, struct entry *e, const
     }
     if (!known) {
         end(s, e, out); /* the slot is in use for something else */
-        *e = (struct entry){.nonce = p->head.nonce, .index = p->head.index, .port = p->head.from.port, .step = p->step};
+        *e = (struct entry){.nonce = p->head.nonce,
+                            .index = p->head.index,
+                            .generation = p->head.generation,
+                            .port = p->head.from.port,
+                            .step = p->step};
         if (now < s->open_ns && (!l->holders || (l->mode == PAWL_SHARED && p->mode == PAWL_SHARED))) {
             l->holders++;
             l->mode = e->mode = p->mode;
@@ -252,6 +299,7 @@ static void on_report(struct server *s, struct client *c, struct entry *e, const
         return; /* it is reported again */
     srv_head(a, &s->config, SRV_REPORTED, s->life, (struct place){s->machine, PORT_SERVER}, p->head.from);
     a->head.index = p->head.index;
+    a->head.generation = p->head.generation;
     a->head.nonce = p->head.nonce;
     a->code = e->state == ENTRY_HELD || e->state == ENTRY_UPGRADING ? 0 : ESTALE;
 }
@@ -363,6 +411,8 @@ void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t no
         on_lease(s, c, p, now, out);
         return;
     }
+    if (!is_of_lock(s, &p->head))
+        return;
     struct entry *e = entry_at(s, (uint64_t)p->head.from.machine * rack_requests(&s->config) + srv_slot(p->head.nonce));
     if (p->head.nonce < e->nonce) {
         s->drops.stale++;

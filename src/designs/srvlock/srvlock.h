@@ -122,8 +122,9 @@ const struct packet_drops *srv_server_drops(const void *server);
 #define SRV_HOST                                                                                                                   \
     .family = PACKET_SERVER, .host_bytes = srv_host_bytes, .host_init = srv_host_init, .acquire = srv_acquire,                     \
     .convert = srv_convert, .give_up = srv_give_up, .release = srv_release, .outcome = requests_outcome, .idle = requests_idle,    \
-    .holds = requests_hold, .claim = requests_claim, .packet = srv_packet, .tick = srv_tick, .renew = srv_renew,                   \
-    .expiry = srv_expiry, .server_since = srv_server_since, .session_dead = srv_session_dead, .host_drops = requests_drops
+    .holds = requests_hold, .claim = requests_claim, .uses = requests_use, .packet = srv_packet, .tick = srv_tick,                 \
+    .renew = srv_renew, .expiry = srv_expiry, .server_since = srv_server_since, .session_dead = srv_session_dead,                  \
+    .host_drops = requests_drops
 
 #define SRV_SERVER                                                                                                                 \
     .server_bytes = srv_server_bytes, .server_init = srv_server_init, .server_packet = srv_server_packet,                          \

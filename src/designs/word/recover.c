@@ -193,29 +193,15 @@ int word_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 
 /* ---- what waiters do about holders ---- */
 
-static int recover_if_dead(const struct seat *seat, uint32_t slot)
-{
-    uint64_t lease;
-    int dead = slot == seat->me->slot ? 0 : seat_peer_dead(seat, slot, &lease);
-    if (dead <= 0)
-        return dead;
-    return lease_state(lease) == SLOT_LOST ? word_recover(seat, slot, lease_epoch(lease)) : 0;
-}
-
 #define READERS (CENSUS_STATE(RECORD_HELD_S) | CENSUS_STATE(RECORD_TRY_S) | CENSUS_STATE(RECORD_LEAVE_S))
-
-static int recover_reader(void *ctx, uint32_t slot)
-{
-    return recover_if_dead(ctx, slot);
-}
 
 int word_check_holders(const struct seat *seat, uint64_t index, uint64_t word)
 {
     switch (word_mode(word)) {
     case WORD_EXCLUSIVE:
-        return recover_if_dead(seat, word_owner_slot(word));
+        return census_look_after(seat, word_owner_slot(word));
     case WORD_SHARED:
-        return census_concerned(seat, index, READERS, recover_reader, (void *)seat);
+        return census_look_after_all(seat, index, READERS);
     default:
         return 0;
     }

@@ -41,11 +41,7 @@ static int cas_acquire(const struct seat *seat, struct hold *h, uint64_t deadlin
             return -ETIMEDOUT;
         if (seat->space->design == &design_cas)
             continue;
-        uint64_t until = world_now(seat->world) + pause / 2 + world_random(seat->world) % pause;
-        rc = fab_wait_any(seat->ep, NULL, 0, min_u64(until, deadline));
-        if (rc == -ETIMEDOUT) /* the pause is over; the deadline is looked at above */
-            rc = 0;
-        pause = min_u64(2 * pause, seat->space->knobs.value[BACKOFF_MAX_NS]);
+        rc = owned_back_off(seat, &pause, seat->space->knobs.value[BACKOFF_MAX_NS], deadline);
     }
 }
 

@@ -46,20 +46,9 @@ static bool is_marked(uint64_t w)
     return tickets_unpack(w).max_x >= MARK;
 }
 
-static bool in_range(uint64_t w)
-{
-    return tickets_unpack(w).max_x < dslr_count_max && tickets_unpack(w).max_s < dslr_count_max;
-}
-
 static fab_addr word_addr(const struct seat *seat, uint64_t index)
 {
     return space_lock_addr(seat->space, index);
-}
-
-static int pause_for(const struct seat *seat, uint64_t ns)
-{
-    int rc = fab_wait_any(seat->ep, NULL, 0, add_saturating(world_now(seat->world), ns));
-    return rc == -ETIMEDOUT || rc == -ECANCELED ? 0 : rc; /* there is no way out of the queue */
 }
 
 /* ---- starting anew ---- */
@@ -122,7 +111,7 @@ static int start_anew(const struct seat *seat, uint64_t index, uint64_t deadline
         else if (!rc && deadline == DEADLINE_TRY)
             return -PAWL_EHELD;
         else if (!rc)
-            rc = pause_for(seat, PAUSE_NS);
+            rc = ticket_pause(seat, PAUSE_NS);
         if (rc && (rc = seat_retry(seat, rc)))
             return rc;
         if (!seat_lives(seat))
@@ -149,7 +138,7 @@ static int draw_if_free(const struct seat *seat, const struct hold *h)
     int rc = fab_read64(seat->ep, addr, &w);
     if (rc)
         return rc;
-    if (is_marked(w) || !in_range(w))
+    if (is_marked(w) || !tickets_in_range(tickets_unpack(w)))
         return AGAIN;
     if (!ticket_is_turn(tickets_unpack(w), tickets_unpack(w), h->mode))
         return -PAWL_EHELD;
@@ -162,7 +151,7 @@ static int await_turn(const struct seat *seat, const struct hold *h, uint64_t dr
     struct tickets mine = tickets_unpack(drawn), now = mine;
     uint64_t w = drawn, still = drawn, check_at = add_saturating(world_now(seat->world), seat->space->check_ns);
     while (!ticket_is_turn(mine, now, h->mode)) {
-        int rc = pause_for(seat, ticket_wait_ns(mine, now, h->mode));
+        int rc = ticket_pause(seat, ticket_wait_ns(mine, now, h->mode));
         if (!rc)
             rc = fab_read64(seat->ep, word_addr(seat, h->index), &w);
         if (!rc && is_marked(w))
@@ -199,7 +188,7 @@ static int enter(const struct seat *seat, const struct hold *h, uint64_t deadlin
         return rc;
     if (is_marked(drawn))
         return AGAIN;
-    if (!in_range(drawn)) { /* the counters have ended */
+    if (!tickets_in_range(tickets_unpack(drawn))) { /* the counters have ended */
         rc = ask_anew(seat, h->index);
         return rc ? rc : AGAIN;
     }

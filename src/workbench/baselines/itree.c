@@ -14,7 +14,7 @@ struct node {
 
 struct tree {
     uint32_t root;
-    uint32_t readers;
+    uint32_t unused; /* nodes come after the trees, and are aligned to 8 */
 };
 
 static uint64_t bytes(const struct space *space, uint64_t entries)
@@ -149,24 +149,16 @@ static void enter(struct rpc_desk *desk, struct rpc_entry *e)
     struct tree *t = tree_of(desk, e->index);
     *node_of(desk, rpc_link(desk, e)) = (struct node){0};
     t->root = insert(desk, t->root, rpc_link(desk, e));
-    t->readers += e->mode == PAWL_SHARED;
 }
 
 static void leave(struct rpc_desk *desk, struct rpc_entry *e)
 {
     struct tree *t = tree_of(desk, e->index);
     t->root = take_out(desk, t->root, rpc_link(desk, e));
-    t->readers -= e->mode == PAWL_SHARED;
-}
-
-static void look(struct rpc_desk *desk, uint64_t index, struct rpc_reply *out)
-{
-    const struct tree *t = tree_of(desk, index);
-    rpc_look_at(out, t->root, t->readers);
 }
 
 static const struct rpc_store store = {
-    .bytes = bytes, .admits = admits, .enter = enter, .leave = leave, .look = look, .visits = true, .serialised = true};
+    .bytes = bytes, .admits = admits, .enter = enter, .leave = leave, .visits = true, .serialised = true};
 
 const struct design design_itree = {
     .name = "itree",

@@ -11,7 +11,6 @@ struct links {
 
 struct list {
     uint32_t head;
-    uint32_t readers;
 };
 
 static uint64_t bytes(const struct space *space, uint64_t entries)
@@ -53,7 +52,6 @@ static void enter(struct rpc_desk *desk, struct rpc_entry *e)
     *(before ? &links_of(desk, before)->next : &l->head) = me;
     if (at)
         links_of(desk, at)->prev = me;
-    l->readers += e->mode == PAWL_SHARED;
     desk->visits++;
 }
 
@@ -64,18 +62,10 @@ static void leave(struct rpc_desk *desk, struct rpc_entry *e)
     *(my->prev ? &links_of(desk, my->prev)->next : &l->head) = my->next;
     if (my->next)
         links_of(desk, my->next)->prev = my->prev;
-    l->readers -= e->mode == PAWL_SHARED;
     desk->visits++;
 }
 
-static void look(struct rpc_desk *desk, uint64_t index, struct rpc_reply *out)
-{
-    const struct list *l = list_of(desk, index);
-    rpc_look_at(out, l->head, l->readers);
-}
-
-static const struct rpc_store store = {
-    .bytes = bytes, .admits = admits, .enter = enter, .leave = leave, .look = look, .visits = true};
+static const struct rpc_store store = {.bytes = bytes, .admits = admits, .enter = enter, .leave = leave, .visits = true};
 
 const struct design design_list_server = {
     .name = "list-server",

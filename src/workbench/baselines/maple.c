@@ -30,8 +30,7 @@ struct node {
 };
 
 struct tree {
-    uint32_t root; /* number of a node and 1; 0: nothing is held */
-    uint32_t holders, readers;
+    uint32_t root;   /* number of a node and 1; 0: nothing is held */
     uint32_t unused; /* nodes come after the trees, and are aligned to 8 */
 };
 
@@ -284,8 +283,6 @@ static void enter(struct rpc_desk *desk, struct rpc_entry *e)
 {
     struct tree *t = tree_of(desk, e->index);
     struct path p;
-    t->holders++;
-    t->readers += e->mode == PAWL_SHARED;
     cut_span(desk, t, e->start);
     cut_span(desk, t, e->end);
     for (uint64_t at = e->start; at < e->end;) {
@@ -306,8 +303,6 @@ static void leave(struct rpc_desk *desk, struct rpc_entry *e)
 {
     struct tree *t = tree_of(desk, e->index);
     struct path p;
-    t->holders--;
-    t->readers -= e->mode == PAWL_SHARED;
     for (uint64_t at = e->start; at < e->end;) {
         struct span *s = find(desk, t, at, &p);
         assert(s && s->start == at && s->end <= e->end); /* cut when it entered, and never joined */
@@ -317,14 +312,8 @@ static void leave(struct rpc_desk *desk, struct rpc_entry *e)
     }
 }
 
-static void look(struct rpc_desk *desk, uint64_t index, struct rpc_reply *out)
-{
-    const struct tree *t = tree_of(desk, index);
-    rpc_look_at(out, t->holders, t->readers);
-}
-
 static const struct rpc_store store = {
-    .bytes = bytes, .admits = admits, .enter = enter, .leave = leave, .look = look, .visits = true, .serialised = true};
+    .bytes = bytes, .admits = admits, .enter = enter, .leave = leave, .visits = true, .serialised = true};
 
 const struct design design_maple = {
     .name = "maple",

@@ -18,8 +18,6 @@ enum { CAS_FIRST };
 
 static const struct design_knob knobs[] = {[CAS_FIRST] = {"cas-first", 0, 1, 0}, {0}};
 
-#define GO_OFFSET offsetof(struct mcs_desc, go)
-
 static int mcs_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index), desc = seat_desc_addr(seat, h->record);

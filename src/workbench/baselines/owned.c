@@ -2,6 +2,14 @@
 #include "workbench/baselines/owned.h"
 #include "workbench/baselines/baselines.h"
 
+int owned_back_off(const struct seat *seat, uint64_t *pause_ns, uint64_t most_ns, uint64_t deadline)
+{
+    uint64_t until = world_now(seat->world) + *pause_ns / 2 + world_random(seat->world) % *pause_ns;
+    int rc = fab_wait_any(seat->ep, NULL, 0, min_u64(until, deadline));
+    *pause_ns = min_u64(2 * *pause_ns, most_ns);
+    return rc == -ETIMEDOUT ? 0 : rc; /* the pause is over; the caller looks at the deadline */
+}
+
 int owned_try(const struct seat *seat, fab_addr addr, uint64_t name, uint64_t *old)
 {
     int rc = fab_cas64(seat->ep, addr, 0, name, old);

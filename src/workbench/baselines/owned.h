@@ -21,6 +21,9 @@ struct owned_lock {
     uint64_t unused;
 };
 
+/* Truncated exponential backoff: waits, and doubles the pause. */
+int owned_back_off(const struct seat *seat, uint64_t *pause_ns, uint64_t most_ns, uint64_t deadline);
+
 /* One compare-and-swap. 1: the caller has the lock; else *old is the name in the word. */
 int owned_try(const struct seat *seat, fab_addr addr, uint64_t name, uint64_t *old);
 

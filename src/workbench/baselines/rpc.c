@@ -7,7 +7,7 @@
  * recognises duplicates. A client that gives up sends an end and waits for its answer, because until then the request may be
  * granted. The server's state lies in its private memory, and a silent client keeps its locks: neither may crash. */
 #include "workbench/baselines/rpc.h"
-#include "workbench/baselines/baselines.h"
+#include "workbench/baselines/owned.h"
 
 #include <errno.h>
 #include <string.h>
@@ -192,11 +192,7 @@ static int rpc_retry_acquire(const struct seat *seat, struct hold *h, uint64_t d
             return rc;
         if (world_now(seat->world) >= deadline)
             return -ETIMEDOUT;
-        uint64_t until = world_now(seat->world) + pause / 2 + world_random(seat->world) % pause;
-        rc = fab_wait_any(seat->ep, NULL, 0, min_u64(until, deadline));
-        if (rc == -ETIMEDOUT) /* the pause is over; the deadline is looked at above */
-            rc = 0;
-        pause = min_u64(2 * pause, PAUSE_MAX_NS);
+        rc = owned_back_off(seat, &pause, PAUSE_MAX_NS, deadline);
         h->token++;
     }
     return rc;

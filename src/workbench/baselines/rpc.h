@@ -74,20 +74,23 @@ struct rpc_entry {
 
 struct rpc_desk;
 
-/* The data structure of a server's holders. The desk keeps the waiters. */
+/* The data structure of a server's holders. The desk counts them, and keeps the waiters. */
 struct rpc_store {
-    uint64_t (*bytes)(const struct space *space, uint64_t entries);
+    uint64_t (*bytes)(const struct space *space, uint64_t entries);   /* null, like enter and leave: the counts are enough */
     bool (*admits)(struct rpc_desk *desk, const struct rpc_entry *e); /* no holder conflicts with it */
     void (*enter)(struct rpc_desk *desk, struct rpc_entry *e);
     void (*leave)(struct rpc_desk *desk, struct rpc_entry *e);
-    void (*look)(struct rpc_desk *desk, uint64_t index, struct rpc_reply *out); /* mode, owner, readers */
     bool visits;     /* says how many of its nodes it visits, and the cores' time goes by that: an access to memory that other
                       * cores use, each */
     bool serialised; /* one core at a time */
 };
 
-struct rpc_waiting {
-    uint32_t head, tail;
+/* A lock: its waiters and its holders. */
+struct rpc_lock {
+    uint32_t head, tail;       /* links of the queue */
+    uint32_t holders, readers; /* all, and those of them that share */
+    uint32_t writer;           /* the link of the latest exclusive holder */
+    uint32_t unused;
 };
 
 #define RPC_REPLIES_MAX 64 /* that one request causes at once; more are sent without regard to the time that they took */
@@ -97,10 +100,10 @@ struct rpc_desk {
     const struct rpc_store *store;
     struct fab_ep *ep; /* of the core that answers now */
     struct rpc_entry *entries;
-    struct rpc_waiting *queues; /* by lock */
-    uint64_t *free_at;          /* when the core that works in the store now is done */
-    void *memory;               /* the store's */
-    uint64_t visits;            /* of this request */
+    struct rpc_lock *locks;
+    uint64_t *free_at; /* when the core that works in the store now is done */
+    void *memory;      /* the store's */
+    uint64_t visits;   /* of this request */
     struct rpc_answer {
         uint32_t to;
         struct rpc_reply reply;
@@ -115,14 +118,6 @@ static inline struct rpc_entry *rpc_entry_at(const struct rpc_desk *desk, uint32
 static inline uint32_t rpc_link(const struct rpc_desk *desk, const struct rpc_entry *e)
 {
     return (uint32_t)(e - desk->entries) + 1;
-}
-
-/* The view of a lock by a store that counts the readers, but does not know the writer. */
-static inline void rpc_look_at(struct rpc_reply *out, bool held, uint32_t readers)
-{
-    out->mode = !held ? 0 : readers ? PAWL_SHARED : PAWL_EXCLUSIVE;
-    out->owner = LOCK_OWNER_UNKNOWN;
-    out->readers = readers;
 }
 
 uint64_t rpc_server_bytes(const struct space *space);

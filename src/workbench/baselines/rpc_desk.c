@@ -19,15 +19,16 @@ static const struct rpc_store *store_of(const struct space *space)
 
 uint64_t rpc_server_bytes(const struct space *space)
 {
-    return entry_count(space) * sizeof(struct rpc_entry) + space->lock_count * sizeof(struct rpc_waiting) + sizeof(uint64_t) +
-           store_of(space)->bytes(space, entry_count(space));
+    const struct rpc_store *store = store_of(space);
+    return entry_count(space) * sizeof(struct rpc_entry) + space->lock_count * sizeof(struct rpc_lock) + sizeof(uint64_t) +
+           (store->bytes ? store->bytes(space, entry_count(space)) : 0);
 }
 
 static struct rpc_desk desk_at(const struct seat *seat, void *memory)
 {
     struct rpc_desk d = {.space = seat->space, .store = store_of(seat->space), .ep = seat->ep, .entries = memory};
-    d.queues = (struct rpc_waiting *)(d.entries + entry_count(seat->space));
-    d.free_at = (uint64_t *)(d.queues + seat->space->lock_count);
+    d.locks = (struct rpc_lock *)(d.entries + entry_count(seat->space));
+    d.free_at = (uint64_t *)(d.locks + seat->space->lock_count);
     d.memory = d.free_at + 1;
     return d;
 }
@@ -51,7 +52,7 @@ static int compare(const struct rpc_id *a, const struct rpc_id *b)
 
 /* ---- queues ---- */
 
-static void append(struct rpc_desk *d, struct rpc_waiting *q, struct rpc_entry *e)
+static void append(struct rpc_desk *d, struct rpc_lock *q, struct rpc_entry *e)
 {
     e->next = 0;
     e->prev = q->tail;
@@ -60,7 +61,7 @@ static void append(struct rpc_desk *d, struct rpc_waiting *q, struct rpc_entry *
     e->state = RPC_ENTRY_WAITS;
 }
 
-static void take_out(struct rpc_desk *d, struct rpc_waiting *q, struct rpc_entry *e)
+static void take_out(struct rpc_desk *d, struct rpc_lock *q, struct rpc_entry *e)
 {
     *(e->prev ? &rpc_entry_at(d, e->prev)->next : &q->head) = e->next;
     *(e->next ? &rpc_entry_at(d, e->next)->prev : &q->tail) = e->prev;
@@ -74,7 +75,7 @@ static bool in_the_way(const struct rpc_entry *a, const struct rpc_entry *b)
 /* No earlier waiter conflicts with it. `until` is its own place in the queue; null: behind all. */
 static bool is_first(const struct rpc_desk *d, const struct rpc_entry *e, const struct rpc_entry *until)
 {
-    for (const struct rpc_entry *w = rpc_entry_at(d, d->queues[e->index].head); w && w != until; w = rpc_entry_at(d, w->next))
+    for (const struct rpc_entry *w = rpc_entry_at(d, d->locks[e->index].head); w && w != until; w = rpc_entry_at(d, w->next))
         if (in_the_way(w, e))
             return false;
     return true;
@@ -104,14 +105,19 @@ static void answer(struct rpc_desk *d, const struct rpc_entry *e, enum rpc_resul
 
 static void enter(struct rpc_desk *d, struct rpc_entry *e)
 {
+    struct rpc_lock *l = &d->locks[e->index];
     e->state = RPC_ENTRY_HOLDS;
-    d->store->enter(d, e);
+    l->holders++;
+    l->readers += e->mode == PAWL_SHARED;
+    l->writer = e->mode == PAWL_SHARED ? l->writer : rpc_link(d, e);
+    if (d->store->enter)
+        d->store->enter(d, e);
 }
 
 /* Grants waiters that overlap `gone`, which has left. */
 static void let_in(struct rpc_desk *d, const struct rpc_entry *gone)
 {
-    struct rpc_waiting *q = &d->queues[gone->index];
+    struct rpc_lock *q = &d->locks[gone->index];
     for (struct rpc_entry *e = rpc_entry_at(d, q->head), *next; e; e = next) {
         next = rpc_entry_at(d, e->next);
         bool may = ranges_overlap(e->start, e->end, gone->start, gone->end) && is_first(d, e, e) && d->store->admits(d, e);
@@ -128,9 +134,13 @@ static void let_in(struct rpc_desk *d, const struct rpc_entry *gone)
 static void end(struct rpc_desk *d, struct rpc_entry *e)
 {
     if (e->state == RPC_ENTRY_WAITS)
-        take_out(d, &d->queues[e->index], e);
-    if (e->state == RPC_ENTRY_HOLDS)
-        d->store->leave(d, e);
+        take_out(d, &d->locks[e->index], e);
+    if (e->state == RPC_ENTRY_HOLDS) {
+        d->locks[e->index].holders--;
+        d->locks[e->index].readers -= e->mode == PAWL_SHARED;
+        if (d->store->leave)
+            d->store->leave(d, e);
+    }
     e->state = RPC_ENTRY_ENDED;
     let_in(d, e);
 }
@@ -147,7 +157,7 @@ static void begin(struct rpc_desk *d, struct rpc_entry *e, const struct rpc_requ
     if (is_first(d, e, NULL) && d->store->admits(d, e))
         enter(d, e);
     else if (r->op == RPC_ACQUIRE)
-        append(d, &d->queues[r->index], e);
+        append(d, &d->locks[r->index], e);
     else
         e->state = RPC_ENTRY_REFUSED;
 }
@@ -172,8 +182,15 @@ static void request(struct rpc_desk *d, const struct rpc_request *r, uint32_t fr
 
 static void look(struct rpc_desk *d, const struct rpc_request *r, uint32_t from)
 {
-    struct rpc_reply reply = {.id = r->id, .result = RPC_VIEW};
-    d->store->look(d, r->index, &reply);
+    const struct rpc_lock *l = &d->locks[r->index];
+    bool named = l->holders > l->readers && !d->space->range_units; /* ranges may have several writers */
+    const struct rpc_reply reply = {.id = r->id,
+                                    .result = RPC_VIEW,
+                                    .mode = !l->holders  ? 0
+                                            : l->readers ? PAWL_SHARED
+                                                         : PAWL_EXCLUSIVE,
+                                    .owner = named ? rpc_entry_at(d, l->writer)->id.slot : LOCK_OWNER_UNKNOWN,
+                                    .readers = l->readers};
     answer_with(d, from, &reply);
 }
 

@@ -13,20 +13,7 @@
 #include "workbench/baselines/baselines.h"
 #include "workbench/baselines/tickets.h"
 
-#include <errno.h>
-
 #define LAST (UINT64_C(1) << 63)
-
-static bool in_range(struct tickets t)
-{
-    return t.max_x < dslr_count_max && t.max_s < dslr_count_max;
-}
-
-static int wait_for(const struct seat *seat, uint64_t ns)
-{
-    int rc = fab_wait_any(seat->ep, NULL, 0, add_saturating(world_now(seat->world), ns));
-    return rc == -ETIMEDOUT || rc == -ECANCELED ? 0 : rc; /* there is no way out of the queue */
-}
 
 /* After the caller drew a ticket in range: if it was the last one, notes how many there are. */
 static int note_last(const struct seat *seat, fab_addr addr, enum pawl_mode mode, uint64_t drawn)
@@ -61,12 +48,12 @@ static int try_once(const struct seat *seat, fab_addr addr, enum pawl_mode mode,
 {
     uint64_t w, old;
     int rc = fab_read64(seat->ep, addr, &w);
-    if (!rc && !in_range(tickets_unpack(w))) {
+    if (!rc && !tickets_in_range(tickets_unpack(w))) {
         rc = start_anew(seat, addr, w);
         if (!rc)
             rc = fab_read64(seat->ep, addr, &w);
     }
-    if (!rc && (!in_range(tickets_unpack(w)) || !ticket_is_turn(tickets_unpack(w), tickets_unpack(w), mode)))
+    if (!rc && (!tickets_in_range(tickets_unpack(w)) || !ticket_is_turn(tickets_unpack(w), tickets_unpack(w), mode)))
         return -PAWL_EHELD;
     if (!rc)
         rc = fab_cas64(seat->ep, addr, w, w + ticket_of(mode), &old);
@@ -81,17 +68,17 @@ static int draw(const struct seat *seat, fab_addr addr, enum pawl_mode mode, uin
 {
     for (;;) {
         int rc = fab_faa64(seat->ep, addr, ticket_of(mode), drawn);
-        if (!rc && in_range(tickets_unpack(*drawn)))
+        if (!rc && tickets_in_range(tickets_unpack(*drawn)))
             return note_last(seat, addr, mode, *drawn);
         uint64_t w = 0;
         while (!rc) {
             rc = fab_read64(seat->ep, addr, &w);
-            if (!rc && in_range(tickets_unpack(w)))
+            if (!rc && tickets_in_range(tickets_unpack(w)))
                 break;
             if (!rc)
                 rc = start_anew(seat, addr, w);
             if (!rc)
-                rc = wait_for(seat, TICKET_WAIT_NS);
+                rc = ticket_pause(seat, TICKET_WAIT_NS);
         }
         if (rc)
             return rc;
@@ -104,7 +91,7 @@ int ticket_lock_at(const struct seat *seat, fab_addr addr, enum pawl_mode mode, 
     int rc = once ? try_once(seat, addr, mode, &drawn) : draw(seat, addr, mode, &drawn);
     struct tickets mine = tickets_unpack(drawn), now = mine;
     while (!rc && !ticket_is_turn(mine, now, mode)) {
-        rc = wait_for(seat, ticket_wait_ns(mine, now, mode));
+        rc = ticket_pause(seat, ticket_wait_ns(mine, now, mode));
         if (!rc)
             rc = fab_read64(seat->ep, addr, &w);
         if (!rc)

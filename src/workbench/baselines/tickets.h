@@ -5,7 +5,9 @@
 #ifndef PAWL_WORKBENCH_BASELINES_TICKETS_H
 #define PAWL_WORKBENCH_BASELINES_TICKETS_H
 
-#include "designs/core/design.h"
+#include "workbench/baselines/baselines.h"
+
+#include <errno.h>
 
 #define TICKET_WAIT_NS (2 * NS_PER_US)      /* per client ahead in the queue: about a round trip */
 #define TICKET_WAIT_MAX_NS (64 * NS_PER_US) /* so that one long hold does not put all waiters to sleep for long */
@@ -28,6 +30,19 @@ static inline struct tickets tickets_unpack(uint64_t w)
 static inline uint64_t ticket_of(enum pawl_mode mode)
 {
     return mode == PAWL_SHARED ? ADD_MAX_S : ADD_MAX_X;
+}
+
+/* Counters that have ended start anew. */
+static inline bool tickets_in_range(struct tickets t)
+{
+    return t.max_x < dslr_count_max && t.max_s < dslr_count_max;
+}
+
+/* Neither deadline nor cancel ends the wait: there is no way out of the queue. */
+static inline int ticket_pause(const struct seat *seat, uint64_t ns)
+{
+    int rc = fab_wait_any(seat->ep, NULL, 0, add_saturating(world_now(seat->world), ns));
+    return rc == -ETIMEDOUT || rc == -ECANCELED ? 0 : rc;
 }
 
 /* Whether the client that drew its ticket from the word `mine` has the lock. */

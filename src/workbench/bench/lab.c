@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,12 +42,9 @@ static int try_a_lock(const struct bench_lab *l)
 static int await_lock(const struct bench_lab *l)
 {
     int status = 1;
-    fflush(NULL);
-    pid_t parent = getpid(), pid = fork();
-    if (!pid) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        _exit(getppid() == parent ? try_a_lock(l) : 1);
-    }
+    pid_t pid = child_fork();
+    if (!pid)
+        _exit(try_a_lock(l));
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     return pid < 0 ? -errno : status ? -ETIMEDOUT : 0;

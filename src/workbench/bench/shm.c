@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -218,21 +217,17 @@ static void *client_main(void *arg)
 
 /* ---- the parent ---- */
 
-static bool start_client(struct bench_shm *b, struct client *c, pid_t parent)
+static bool start_client(struct bench_shm *b, struct client *c)
 {
     if (b->params->threads)
         return !pthread_create(&c->thread, NULL, client_main, c);
-    fflush(NULL);
-    c->pid = fork();
+    c->pid = child_fork();
     if (c->pid)
         return c->pid > 0;
-    /* The terminal's signals reach the children, too, but the parent says when to end; should it die, they end at once. */
+    /* The terminal's signals reach the children, too, but the parent says when to end. */
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_DFL);
     signal(SIGHUP, SIG_IGN);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(1);
     client_main(c);
     _exit(0);
 }
@@ -322,16 +317,11 @@ static int watch(struct bench_shm *b, struct client *clients, uint64_t start, ch
 /* Ends all clients, whatever happened. */
 static void end_clients(struct bench_shm *b, struct client *clients, unsigned started, bool kill_them)
 {
-    for (unsigned i = 0; i < started; i++) {
-        if (b->params->threads) {
+    for (unsigned i = 0; i < started; i++)
+        if (b->params->threads)
             pthread_join(clients[i].thread, NULL);
-        } else if (clients[i].pid > 0) {
-            if (kill_them)
-                kill(clients[i].pid, SIGKILL);
-            while (waitpid(clients[i].pid, NULL, 0) < 0 && errno == EINTR)
-                ;
-        }
-    }
+        else
+            child_end(&clients[i].pid, kill_them ? SIGKILL : 0);
 }
 
 /* Sums the grants by granter: each host's counters, as its last client saw them. If hosts do not count, the servers granted. */
@@ -385,10 +375,9 @@ static int collect(const struct bench_shm *b, uint64_t start, struct bench_round
 static int run_clients(struct bench_shm *b, struct client *clients, struct bench_round *out, char why[BENCH_WHY_LEN])
 {
     unsigned started = 0, wanted = b->params->clients;
-    pid_t parent = getpid();
     for (; started < wanted; started++) {
         clients[started] = (struct client){.bench = b, .number = started};
-        if (!start_client(b, &clients[started], parent))
+        if (!start_client(b, &clients[started]))
             break;
     }
     int rc = 0;

@@ -95,7 +95,6 @@ static int add_cables(const struct lab *lab, unsigned rack, struct batch *b)
     char a[LAB_PATH], z[LAB_PATH];
     unsigned hub = lab->in_path ? LAB_SWITCH : LAB_CORE; /* where the hosts' cables end */
     uint8_t mac[6];
-    ns_name(lab, rack, hub, z);
     const char *hub_name = ns_name(lab, rack, hub, z);
     for (unsigned h = 1; h <= lab->hosts; h++) {
         lab_mac(rack, h, mac);

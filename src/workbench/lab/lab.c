@@ -280,20 +280,24 @@ static void filter_nothing(void)
     }
 }
 
+static int enter(const char *path)
+{
+    int ns = open(path, O_RDONLY | O_CLOEXEC), rc = ns < 0 || setns(ns, CLONE_NEWNET) ? -errno : 0;
+    if (ns >= 0)
+        close(ns);
+    return rc;
+}
+
 /* Whether every interface in the namespace that was set up can carry packets: the kernel needs a moment for that. Enters it. */
 static int see_ready(const char *path, void *ctx)
 {
     bool *ready = ctx;
-    int ns = open(path, O_RDONLY | O_CLOEXEC);
-    if (ns < 0 || setns(ns, CLONE_NEWNET)) {
-        if (ns >= 0)
-            close(ns);
-        return -errno;
-    }
-    close(ns);
-    filter_nothing();
     struct ifaddrs *all = NULL;
-    int rc = getifaddrs(&all) ? -errno : 0;
+    int rc = enter(path);
+    if (rc)
+        return rc;
+    filter_nothing();
+    rc = getifaddrs(&all) ? -errno : 0;
     for (const struct ifaddrs *a = all; a; a = a->ifa_next)
         if ((a->ifa_flags & (IFF_UP | IFF_LOOPBACK)) == IFF_UP && !(a->ifa_flags & IFF_RUNNING))
             *ready = false;
@@ -385,9 +389,6 @@ int lab_enter(const struct lab *lab, unsigned rack, unsigned member)
 {
     char path[LAB_PATH];
     lab_namespace(lab, rack, member, path);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    int rc = fd < 0 || setns(fd, CLONE_NEWNET) ? explain(-errno, "%s: %s", path, strerror(errno)) : 0;
-    if (fd >= 0)
-        close(fd);
-    return rc;
+    int rc = enter(path);
+    return rc ? explain(rc, "%s: %s", path, strerror(-rc)) : 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "workbench/lab/loopback.h"
 #include "client/net.h"
+#include "workbench/lab/child.h"
 #include "world/world.h"
 
 #include <arpa/inet.h>
@@ -8,8 +9,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define LEASE_NS (10 * NS_PER_S)
@@ -98,14 +97,10 @@ int loopback_start(struct loopback *l, const struct loopback_params *p)
     snprintf(l->space, sizeof l->space, "loopback%d", (int)getpid());
     if (pipe(fds))
         return -errno;
-    fflush(NULL);
-    pid_t parent = getpid(), pid = fork();
+    pid_t pid = child_fork();
     if (!pid) {
         close(fds[0]);
         signal(SIGINT, SIG_IGN); /* the parent says when to end */
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent)
-            _exit(1);
         node_main(l, p, fds[1]);
     }
     int rc = pid < 0 ? -errno : 0;
@@ -126,11 +121,7 @@ void loopback_place(const struct loopback *l, unsigned host, char out[LOOPBACK_P
 
 void loopback_stop(struct loopback *l)
 {
-    if (l->pid > 0) {
-        kill(l->pid, SIGKILL);
-        while (waitpid(l->pid, NULL, 0) < 0 && errno == EINTR)
-            ;
-    }
-    l->pid = 0;
+    child_end(&l->pid, SIGKILL);
+    l->pid = 0; /* fork may have failed */
     net_remove_hosts(l->space);
 }

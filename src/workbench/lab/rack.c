@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,13 +44,11 @@ static pid_t start(const struct lab_rack *r, const char *words)
 {
     char line[WORDS + 64];
     snprintf(line, sizeof line, "exec /proc/%d/exe %s >/dev/null", (int)getpid(), words);
-    fflush(NULL);
-    pid_t parent = getpid(), pid = fork();
+    pid_t pid = child_fork();
     if (pid)
         return pid > 0 ? pid : 0;
     setpgid(0, 0); /* the terminal's Ctrl-C is not for it: the parent says when to end */
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() == parent && !lab_enter(r->lab, r->rack, LAB_SWITCH))
+    if (!lab_enter(r->lab, r->rack, LAB_SWITCH))
         execl("/bin/sh", "sh", "-c", line, (char *)NULL);
     _exit(127);
 }
@@ -114,16 +111,6 @@ bool lab_rack_move(const struct lab_rack *first, unsigned slot, unsigned end, un
     return pid && !status;
 }
 
-void lab_rack_end(pid_t *pid, int how)
-{
-    if (*pid <= 0)
-        return;
-    kill(*pid, how);
-    while (waitpid(*pid, NULL, 0) < 0 && errno == EINTR)
-        ;
-    *pid = 0;
-}
-
 void lab_rack_pins(const struct lab_rack *r, char out[LAB_PINS])
 {
     char bpf[LAB_PATH];
@@ -141,8 +128,8 @@ void lab_rack_forget(const struct lab_rack *r)
 
 void lab_rack_stop(struct lab_rack *r)
 {
-    lab_rack_end(&r->control, SIGTERM);
-    lab_rack_end(&r->coordinator, SIGTERM);
+    child_end(&r->control, SIGTERM);
+    child_end(&r->coordinator, SIGTERM);
     lab_rack_forget(r);
 }
 

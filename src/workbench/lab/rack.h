@@ -4,9 +4,8 @@
 #ifndef PAWL_WORKBENCH_LAB_RACK_H
 #define PAWL_WORKBENCH_LAB_RACK_H
 
+#include "workbench/lab/child.h"
 #include "workbench/lab/lab.h"
-
-#include <sys/types.h>
 
 #define LAB_PINS (LAB_PATH + 16)
 #define LAB_PLACE 64
@@ -33,9 +32,6 @@ void lab_rack_control(struct lab_rack *r, bool fresh);
 
 /* Gives slots to another rack: `pawl rules`, in the first one's switch. True: done. */
 bool lab_rack_move(const struct lab_rack *first, unsigned slot, unsigned end, unsigned to);
-
-/* Ends a process with a signal, and waits for that; 0: only waits. */
-void lab_rack_end(pid_t *pid, int how);
 
 /* Ends both, and removes the switch's state. */
 void lab_rack_stop(struct lab_rack *r);

@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #define WORKERS_MAX 64
@@ -99,7 +98,6 @@ static void worker(unsigned w, uint64_t seed)
     bool first = w % run->workers == 0; /* only one process of a host can bypass the network stack */
     lab_rack_place(&racks[rack_of(w)], place);
     snprintf(where, sizeof where, "%s%s", place, run->afxdp && first ? "?wire=afxdp" : "");
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     rng_seed(&rng, seed);
     if (lab_enter(lab, rack_of(w), host_of(w)))
         _exit(1);
@@ -119,7 +117,7 @@ static void worker(unsigned w, uint64_t seed)
 
 static void start_worker(unsigned w, uint64_t seed)
 {
-    workers[w] = fork();
+    workers[w] = child_fork();
     if (!workers[w])
         worker(w, seed);
 }
@@ -171,7 +169,7 @@ static void pull_cable(unsigned rack, struct rng *rng)
 /* The locks are lost; the switch waits until no host can hold anything from before. */
 static void lose_locks(unsigned rack)
 {
-    lab_rack_end(&racks[rack].control, SIGTERM);
+    child_end(&racks[rack].control, SIGTERM);
     lab_rack_forget(&racks[rack]);
     lab_rack_control(&racks[rack], false);
     sum->losses++;
@@ -195,19 +193,19 @@ static void something(struct rng *rng)
         break;
     case 2:
     case 3:
-        lab_rack_end(&workers[w], SIGKILL);
+        child_end(&workers[w], SIGKILL);
         start_worker(w, rng_next(rng));
         sum->processes_killed++;
         break;
     case 4:
     case 5: /* the program goes on; another takes over */
-        lab_rack_end(&racks[rack].control, SIGKILL);
+        child_end(&racks[rack].control, SIGKILL);
         usleep(200000);
         lab_rack_control(&racks[rack], false);
         sum->controls_killed++;
         break;
     case 6: /* detached for a while; the locks are as they were */
-        lab_rack_end(&racks[rack].control, SIGTERM);
+        child_end(&racks[rack].control, SIGTERM);
         usleep((useconds_t)rng_below(rng, 500000));
         lab_rack_control(&racks[rack], false);
         sum->restarts++;
@@ -339,7 +337,7 @@ static void stop_all(void)
 {
     __atomic_store_n(&board->stop, 1, __ATOMIC_RELEASE);
     for (unsigned w = 0; w < sum->processes; w++)
-        lab_rack_end(&workers[w], sum->stuck ? SIGKILL : 0);
+        child_end(&workers[w], sum->stuck ? SIGKILL : 0);
     for (unsigned rack = 1; rack <= lab->racks; rack++)
         lab_rack_stop(&racks[rack]);
     sum_noise();

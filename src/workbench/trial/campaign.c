@@ -3,6 +3,7 @@
 #include "workbench/trial/campaign_ops.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 #define SPILL_SALT UINT64_C(0x7370696c)
 #define CALL_SALT UINT64_C(0x63616c6c)
 #define RANK_SALT UINT64_C(0x72616e6b)
+#define NAMES_SALT UINT64_C(0x6e616d6573)
 #define LONG_SALT UINT64_C(0x6c6f6e67)
 #define MEMBER_SALT UINT64_C(0x6d656d626572)
 #define SWARM_SALT UINT64_C(0x737761726d)
@@ -69,6 +71,20 @@ static void on_refused(void *user, const char *why)
 {
     struct campaign *c = user;
     oracle_violation(&c->oracle, "I18: the coordinator refuses its own state: %s", why);
+}
+
+static void on_outdated(void *user, uint64_t index, uint32_t generation, uint32_t newest)
+{
+    struct campaign *c = user;
+    oracle_violation(&c->oracle, "I7: a granter of lock %" PRIu64 " acts on a packet of generation %u, after one of %u", index,
+                     generation, newest);
+}
+
+static void on_shared_index(void *user, uint64_t index, uint64_t key, uint64_t other)
+{
+    struct campaign *c = user;
+    sim_note(c->sim, "SHARED INDEX", 0, key, other);
+    oracle_violation(&c->oracle, "I7: keys %" PRIu64 " and %" PRIu64 " share lock %" PRIu64, key, other, index);
 }
 
 static void on_client_gone(struct cluster_client *client)
@@ -335,6 +351,8 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
         .on_gone = on_gone,
         .on_deadlock = on_deadlock,
         .on_refused = on_refused,
+        .on_outdated = on_outdated,
+        .on_shared_index = on_shared_index,
         .apply = c->calls ? campaign_apply : NULL,
         .user = c,
     };
@@ -346,6 +364,13 @@ static uint64_t draw_room(const struct campaign *c, const struct campaign_params
     uint64_t drawn = mix64(p->seed ^ SPILL_SALT);
     bool spills = p->design->packet->spills && c->locks > 1 && drawn % SPILL_ONE_IN == 0;
     return spills ? 1 + drawn / SPILL_ONE_IN % (c->locks - 1) : 0;
+}
+
+/* Names come and go in half of the runs that have names: there are fewer locks than keys. Not from the stream, likewise. */
+static uint64_t draw_capacity(const struct campaign *c, const struct campaign_params *p)
+{
+    uint64_t drawn = mix64(p->seed ^ NAMES_SALT);
+    return drawn % 2 ? c->locks : 1 + drawn / 2 % c->locks;
 }
 
 /* Not from the stream, likewise. */
@@ -377,6 +402,7 @@ static int run_rack(struct campaign *c, const struct campaign_params *p, const s
     struct rack_params params = draw_rack(c, p, model);
     swarm_rack(c, p, &params);
     params.switch_locks = draw_room(c, p);
+    params.capacity = draw_capacity(c, p);
     params.time_max_ns = params.safety_ns + HEALING_LEASES * c->mix.lease_ns;
     c->clients_done = &c->rack.clients_done;
     c->sim = &c->rack.sim;

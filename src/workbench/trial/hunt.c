@@ -186,11 +186,6 @@ static bool goes_on(const struct hunt_params *p, uint64_t start, const struct hu
     return !out->found && !(p->stop && *p->stop) && real_now() - start < p->ns;
 }
 
-static void pause_a_little(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = (long)LOOK_NS}, NULL);
-}
-
 static struct hunt *hunt_new(void)
 {
     struct hunt *h = mmap(NULL, sizeof *h, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -210,7 +205,7 @@ int hunt_run(const struct hunt_params *p, struct hunt_sum *sum, struct hunt_fail
     for (unsigned i = 0; i < p->jobs && !rc; i++)
         rc = start(h, &h->workers[i], p);
     while (!rc && look(h, p, spent, out) && goes_on(p, began, out)) {
-        pause_a_little();
+        nanosleep(&(struct timespec){.tv_nsec = (long)LOOK_NS}, NULL);
         if (p->progress && real_now() - said >= SAY_NS) {
             said = real_now();
             sum_up(h, p->jobs, began, sum);

@@ -201,11 +201,13 @@ static void tick_soon(struct rack_host *h, uint64_t at_ns)
     sim_at_timer(&h->rack->sim, at_ns, host_tick, h, at_ns);
 }
 
-static void coordinator_packet_for_host(struct rack_host *h, const void *data, uint32_t len)
+static void coordinator_packet_for_host(struct rack_host *h, const void *data, uint32_t len, struct sim_addr from)
 {
     const struct coord_packet *p = coord_check(data, len, 0);
     if (p && p->head.type == COORD_FOUND)
         rack_found(h, data);
+    else if (p && p->head.type == COORD_RETIRE)
+        rack_retire(h, data, from);
     else if (p && p->head.type == COORD_ROUSE && rack_host_joined(h) && h->rack->design->rouse &&
              p->head.epoch == h->member.welcome.packet.head.generation) {
         h->rack->design->rouse(h->memory, rack_clock(h), rack_host_outbox(h));
@@ -219,7 +221,7 @@ static void host_packet(void *ctx, const void *data, uint32_t len, struct sim_ad
     struct rack_host *h = ctx;
     const struct packet_head *head = data;
     if (h->rack->coordinator && len >= sizeof *head && head->family == PACKET_COORDINATOR) {
-        coordinator_packet_for_host(h, data, len);
+        coordinator_packet_for_host(h, data, len, from);
         return;
     }
     if (!rack_host_joined(h))
@@ -260,7 +262,8 @@ void rack_host_welcome(struct rack_member *m)
     struct rack *r = h->rack;
     h->machine = m->welcome.packet.head.to.machine;
     r->host_of[h->machine] = h->host->id;
-    memset(h->indexes, 0, r->params.locks * sizeof *h->indexes);
+    memset(h->known, 0, r->params.locks * sizeof *h->known);
+    memset(&h->names, 0, sizeof h->names);
     host_begin(h, &m->welcome.config, m->welcome.packet.head.generation);
     for (uint32_t s = 0; s < r->config.sessions; s++)
         if (h->clients[s] && !h->clients[s]->process->alive && !h->clients[s]->finished)
@@ -378,6 +381,8 @@ static void switch_welcome(struct rack_member *m)
     struct rack_config config = m->welcome.config;
     config.switch_locks = r->config.switch_locks;
     memset(r->switch_memory, 0, switch_bytes(r, 0));
+    if (r->newest)
+        memset(r->newest, 0, r->config.locks * sizeof *r->newest);
     r->design->switch_init(r->switch_memory, &config, m->welcome.packet.head.generation, sim_now(&r->sim));
     if (r->design->switch_expect && m->welcome.live_known)
         r->design->switch_expect(r->switch_memory, m->welcome.live, COORD_LIVE_WORDS);
@@ -411,6 +416,7 @@ static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *p
     _Alignas(8) uint8_t data[SIM_PACKET_MAX];
     memcpy(data, packet->data, packet->len);
     r->design->switch_packet(r->switches[rack], data, packet->len, sim_now(&r->sim), &r->outbox);
+    rack_watch_generation(r, r->newest, (const struct packet_head *)(const void *)data);
     switch_emit(r, packet);
     if (r->design->switch_stale && r->design->switch_stale(r->switches[rack]))
         switch_anew(r, rack, ++r->life);
@@ -478,6 +484,8 @@ static int switch_start(struct rack *r)
         if (!(r->switches[i] = sim_alloc(switch_bytes(r, i))))
             return -ENOMEM;
     r->switch_memory = r->switches[0];
+    if (r->coordinator && !r->config.switch_locks && !(r->newest = sim_alloc(r->config.locks * sizeof *r->newest)))
+        return -ENOMEM;
     sim_wire_program(r->wire, &program);
     r->rules = rack_rules_first(r->config.racks);
     for (unsigned i = 0; i < switch_count(r); i++)
@@ -576,7 +584,8 @@ static int add_host(struct rack *r, unsigned i)
     r->host_of[h->machine] = h->host->id;
     h->member = (struct rack_member){
         .rack = r, .host = h->host, .port = PORT_POOL, .role = COORD_HOST, .welcomed = rack_host_welcome, .ended = rack_host_ended};
-    if (r->coordinator && !(h->indexes = sim_alloc(r->params.locks * sizeof *h->indexes)))
+    if (r->coordinator && (!(h->known = sim_alloc(r->params.locks * sizeof *h->known)) ||
+                           !(h->keys = sim_alloc(rack_requests(&r->config) * sizeof *h->keys))))
         return -ENOMEM;
     h->tick_ns = UINT64_MAX;
     host_start(h);
@@ -724,11 +733,13 @@ void rack_free(struct rack *r)
         sim_give_back(r->hosts[i].undo);
         sim_give_back(r->hosts[i].waiters);
         sim_give_back(r->hosts[i].clients);
-        sim_give_back(r->hosts[i].indexes);
+        sim_give_back(r->hosts[i].known);
+        sim_give_back(r->hosts[i].keys);
     }
     rack_coordinator_free(r);
     for (unsigned i = 0; r->servers && i < r->server_count; i++)
-        sim_give_back(r->servers[i].memory);
+        rack_box_free(&r->servers[i]);
+    sim_give_back(r->newest);
     sim_give_back(r->hosts);
     sim_give_back(r->servers);
     sim_give_back(r->clients);
@@ -737,7 +748,7 @@ void rack_free(struct rack *r)
         sim_give_back(r->switches[i]);
     waits_free(&r->waits);
     sim_give_back(r->steward.memory);
-    sim_give_back(r->spare.memory);
+    rack_box_free(&r->spare);
     sim_give_back(r->backup.memory);
     if (r->wire)
         sim_wire_free(r->wire);

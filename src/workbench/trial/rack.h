@@ -13,6 +13,7 @@
 #ifndef PAWL_WORKBENCH_TRIAL_RACK_H
 #define PAWL_WORKBENCH_TRIAL_RACK_H
 
+#include "cluster/host_names.h"
 #include "cluster/service.h"
 #include "designs/core/design.h"
 #include "designs/packet/packet.h"
@@ -51,10 +52,11 @@ struct rack_task {
     bool done;
     struct {            /* to the coordinator: which lock has this name? */
         uint64_t nonce; /* 0: none */
+        uint64_t serial;
         struct sim_ticket waiter;
         bool answered;
         int32_t code;
-        uint64_t index;
+        struct host_name name;
     } question;
 };
 
@@ -85,7 +87,9 @@ struct rack_host {
     uint64_t tick_ns;             /* virtual: the next that is queued; UINT64_MAX: none */
     struct rack_client **clients; /* by session */
     struct rack_member member;
-    uint64_t *indexes; /* of names that it knows, by key; index + 1, 0: not known */
+    struct host_names names; /* what it has told the coordinator about keys; */
+    struct host_name *known; /* and what it was told, by key; generation 0: nothing */
+    uint64_t *keys;          /* by request: for which key it asked last */
 };
 
 /* A machine with one part of the design and no clients (rack_box.c). */
@@ -100,6 +104,7 @@ struct rack_box {
     bool spare;   /* an operator starts it where there is no place for it */
     bool started; /* it was welcome before */
     void *memory;
+    uint32_t *newest;              /* by index: the highest generation that it has seen; null: not watched */
     uint64_t tick_ns, tick_min_ns; /* the next; and the shortest time between two */
     uint64_t (*tick)(void *state, uint64_t now, struct outbox *out);
     void (*packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
@@ -110,6 +115,7 @@ struct rack_params {
     const struct knobs *knobs; /* of the design; null: the usual ones */
     const struct model *model;
     uint64_t locks;
+    uint64_t capacity; /* of the coordinator's space, if there is one: names come and go if it is less than `locks` */
     unsigned clients;
     unsigned mortals;      /* of them may be killed and stopped: the first ones */
     unsigned hosts;        /* of clients */
@@ -140,6 +146,10 @@ struct rack_params {
     void (*on_deadlock)(void *user, unsigned client, unsigned task, bool true_one);
     pawl_apply apply;                                /* what servers do with their data; null: they keep none */
     void (*on_refused)(void *user, const char *why); /* the coordinator does not start, though nothing is wrong with its state */
+    /* A granter has acted on a packet of an earlier generation of its lock. */
+    void (*on_outdated)(void *user, uint64_t index, uint32_t generation, uint32_t newest);
+    /* A hold of one key begins while another key's lock with the same index is held. */
+    void (*on_shared_index)(void *user, uint64_t index, uint64_t key, uint64_t other);
 };
 
 struct rack {
@@ -150,6 +160,7 @@ struct rack {
     struct sim_wire *wire;
     void *switches[RACKS_MAX]; /* memory of the programs */
     void *switch_memory;       /* of the first; null: none */
+    uint32_t *newest;          /* by index: the highest generation that the switch has seen; null: not watched */
     uint32_t life;             /* the latest of switches and servers */
     struct rack_rules rules;
     unsigned loser, winner; /* of shards, in the change under way */
@@ -197,6 +208,7 @@ void rack_send_all(struct rack *r, const struct sim_host *from);
 void rack_clear_outbox(struct rack *r);
 int rack_box_add(struct rack *r, struct rack_box *b, enum rack_box_kind kind, struct sim_host *host); /* null: -ENOMEM */
 int rack_box_start(struct rack_box *b);
+void rack_box_free(struct rack_box *b);
 
 uint64_t rack_clock(const struct rack_host *h);
 /* Before every call that may change the host's memory: the outbox to hand it. */
@@ -243,8 +255,16 @@ struct sim_addr rack_sim_addr(struct net_addr a);
 /* ---- rack_names.c ---- */
 
 /* The lock that the key's name has. 0, -ETIMEDOUT, -ECANCELED or -PAWL_ELOST. */
-int rack_find(struct actor *a, uint64_t key, uint64_t deadline, uint64_t *index);
+int rack_find(struct actor *a, uint64_t key, uint64_t deadline, struct packet_ask *ask);
 void rack_found(struct rack_host *h, const struct coord_key *answer);
+/* The coordinator asks which keys the host uses. */
+void rack_retire(struct rack_host *h, const struct coord_retire *p, struct sim_addr from);
+
+/* A key's lock with this index is held from now on. */
+void rack_watch_index(const struct rack *r, uint64_t index, uint64_t key);
+
+/* After a granter has handled a packet: whether it acted on one of an earlier generation. */
+void rack_watch_generation(struct rack *r, uint32_t *newest, const struct packet_head *h);
 
 /* ---- rack.c, for rack_member.c ---- */
 

@@ -68,6 +68,7 @@ static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_add
     if (!box_decides(b))
         return;
     b->packet(b->memory, data, len, box_clock(b), &b->rack->outbox);
+    rack_watch_generation(b->rack, b->newest, h);
     flush(b);
 }
 
@@ -91,6 +92,8 @@ void rack_box_welcome(struct rack_member *m)
     b->machine = m->welcome.packet.head.to.machine;
     r->host_of[b->machine] = b->process->host->id;
     memset(b->memory, 0, r->design->server_bytes(&config));
+    if (b->newest)
+        memset(b->newest, 0, r->config.locks * sizeof *b->newest);
     server_begin(b, &config, m->welcome.packet.head.generation, !b->started && !b->spare);
     b->started = true;
     b->tick_ns = UINT64_MAX;
@@ -152,5 +155,14 @@ int rack_box_add(struct rack *r, struct rack_box *b, enum rack_box_kind kind, st
     b->member = (struct rack_member){
         .rack = r, .host = host, .port = PORT_SERVER, .role = COORD_SERVER, .welcomed = rack_box_welcome, .ended = rack_box_ended};
     host->server = true;
+    if (r->coordinator && kind == RACK_SERVER && d->family == PACKET_SERVER &&
+        !(b->newest = sim_alloc(r->config.locks * sizeof *b->newest)))
+        return -ENOMEM;
     return rack_box_start(b);
+}
+
+void rack_box_free(struct rack_box *b)
+{
+    sim_give_back(b->memory);
+    sim_give_back(b->newest);
 }

@@ -148,12 +148,14 @@ static int lock_and_call(struct actor *a, pawl_key key, enum pawl_mode mode, uin
     struct packet_answer answer;
     if (!rack_client_valid(c))
         return -PAWL_ELOST;
-    int rc = c->rack->coordinator ? rack_find(a, key.id, deadline, &ask.index) : 0;
+    int rc = c->rack->coordinator ? rack_find(a, key.id, deadline, &ask) : 0;
     if (!rc)
         rc = idle_request(c, &ask.request);
     if (rc)
         return rc;
     note_wait(a, ask.request, key.id, mode);
+    if (c->rack->coordinator)
+        c->host->keys[ask.request] = key.id;
     rc = ask_for(c, a->task, &ask, deadline, &answer);
     if (!rc && call)
         rc = take_reply(c, ask.request, call);
@@ -166,6 +168,8 @@ static int lock_and_call(struct actor *a, pawl_key key, enum pawl_mode mode, uin
         return too_late(c, ask.request); /* I1: asked afterwards */
     if (rc)
         return rack_client_valid(c) ? rc : -PAWL_ELOST;
+    if (c->rack->coordinator)
+        rack_watch_index(c->rack, ask.index, key.id);
     *out = (struct hold){.index = key.id, .token = answer.token, .record = ask.request, .mode = mode, .end = RANGE_UNITS_MAX};
     return 0;
 }

@@ -13,11 +13,12 @@
 
 #define PORT 7
 #define SALT UINT64_C(0x636f6f7264)
-#define INBOX 256u           /* packets that wait: a socket's buffer */
-#define BATCH 8u             /* packets that are answered together */
-#define CRASHES_MAX 12       /* in the time in which faults strike, on average */
-#define SYNC_CRASH_ONE_IN 24 /* syncs */
-#define FLIP_BYTES 700u      /* at the end of the log: bits are flipped there, where something is */
+#define INBOX 256u               /* packets that wait: a socket's buffer */
+#define BATCH 8u                 /* packets that are answered together */
+#define CRASHES_MAX 12           /* in the time in which faults strike, on average */
+#define SYNC_CRASH_ONE_IN 24     /* syncs */
+#define FLIP_BYTES 700u          /* at the end of the log: bits are flipped there, where something is */
+#define SYNC_NS (50 * NS_PER_US) /* of a disk that is not slow */
 #define WALL_BEGIN 100000u
 static const char PATH_OURS[] = "state";
 static const char PATH_OTHER[] = "elsewhere";
@@ -32,7 +33,7 @@ struct rack_coordinator {
     struct rng random;
     uint32_t active; /* faults in this run */
     /* Set by the operator: */
-    uint64_t lease_ns, member_ns;
+    uint64_t lease_ns, member_ns, locks;
     const char *path;
     uint32_t wall; /* the clock, in lives */
     /* Faults of the disk: */
@@ -90,7 +91,7 @@ static struct coord_params params_of(struct rack_coordinator *k)
         .design = &k->design,
         .knobs = p->knobs,
         .space = "sim",
-        .locks = p->locks,
+        .locks = k->locks,
         .lease_ns = k->lease_ns,
         .member_ns = max_u64(k->member_ns, k->lease_ns),
         .retry_ns = p->retry_ns,
@@ -142,6 +143,8 @@ static void run(struct rack_coordinator *k)
     struct sim *sim = &k->rack->sim;
     for (;;) {
         unsigned answers = 0;
+        if (sim_now(sim) >= k->rack->params.safety_ns)
+            k->disk.sync_ns = SYNC_NS; /* it has healed */
         for (unsigned n = 0; n < BATCH && k->count; n++, k->first = (k->first + 1) % INBOX, k->count--)
             answers += service_packet(&k->service, k->inbox[k->first].data, k->inbox[k->first].len, k->inbox[k->first].from,
                                       clock_of(k), &k->answers[answers]);
@@ -246,6 +249,8 @@ static void meanwhile(struct rack_coordinator *k)
             k->path = PATH_OTHER;
         if (rng_chance(r, 1, 2))
             cut_off(k);
+        if (mix64(rng_next(r)) % 8 == 0)
+            k->locks += rng_below(r, k->rack->params.locks - k->locks + 1);
     }
     struct sim_disk_entry *e = sim_disk_find(&k->disk, PATH_OURS);
     if (!strikes(k, FAULT_DISK) || !e || k->path == PATH_OTHER || k->log_end < FLIP_BYTES || k->log_end > e->durable.size)
@@ -386,6 +391,7 @@ static int take_config(struct rack_coordinator *k)
     const char *why;
     r->config.machines = (uint16_t)(2 * r->config.machines + 2); /* a number is used again when its lease has ended */
     struct coord_params p = params_of(k);
+    p.locks = r->params.locks; /* the space may grow up to this */
     uint64_t switch_locks = r->config.switch_locks;
     p.directory = &none;
     int rc = coordinator_config(&p, &r->config, &why);
@@ -413,11 +419,12 @@ int rack_coordinator_new(struct rack *r)
     k->wall = WALL_BEGIN;
     k->path = PATH_OURS;
     k->lease_ns = r->params.lease_ns;
+    k->locks = r->params.capacity ? r->params.capacity : r->params.locks;
     k->member_ns = r->params.member_ns;
     sim_disk_init(&k->disk, &r->sim, r->params.seed);
     k->disk.on_sync = on_sync;
     k->disk.ctx = k;
-    k->slow_ns = k->active & FAULT_BIT(FAULT_DISK) ? 1 + rng_below(&k->random, r->params.lease_ns / 4) : 50 * NS_PER_US;
+    k->slow_ns = k->active & FAULT_BIT(FAULT_DISK) ? 1 + rng_below(&k->random, r->params.lease_ns / 4) : SYNC_NS;
     k->host = sim_host_new(&r->sim);
     k->process = k->host ? sim_process_new(k->host) : NULL;
     int rc = k->process ? take_config(k) : -ENOMEM;

@@ -162,9 +162,9 @@ void rack_member_stop(struct rack_member *m)
 
 /* ---- what the coordinator says ---- */
 
-static uint64_t lease_until(const struct rack_member *m, uint64_t stamp)
+static uint64_t membership_until(const struct rack_member *m, uint64_t stamp)
 {
-    return coord_lease_until(stamp, rack_member_ns(&m->welcome.config));
+    return lease_valid_until(stamp, rack_member_ns(&m->welcome.config));
 }
 
 static void on_welcome(struct rack_member *m, const struct coord_welcome *w)
@@ -174,7 +174,7 @@ static void on_welcome(struct rack_member *m, const struct coord_welcome *w)
     m->welcome = *w;
     memcpy(m->switches, w->switches, sizeof m->switches);
     m->places = w->places;
-    m->until_ns = lease_until(m, w->packet.stamp);
+    m->until_ns = membership_until(m, w->packet.stamp);
     m->look_for = 0;
     if (m->role == COORD_HOST && rack_member_clock(m) >= m->until_ns)
         return;
@@ -184,7 +184,7 @@ static void on_welcome(struct rack_member *m, const struct coord_welcome *w)
 
 static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
 {
-    uint64_t until = lease_until(m, b->packet.stamp);
+    uint64_t until = membership_until(m, b->packet.stamp);
     if (m->role != COORD_HOST) {
         m->look_for = b->packet.head.index <= m->welcome.config.machines ? (uint16_t)b->packet.head.index : 0;
         return;

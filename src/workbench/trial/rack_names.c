@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names in the simulated rack: a client asks the coordinator which lock a key's name has, and its host remembers the answer for its
- * present life, as the library does (client/net_names.c). */
+/* Names in the simulated rack: a client asks the coordinator which lock a key's name has, and its host remembers the answer until
+ * it forgets the key, as the library does (client/net_names.c). */
+#include "dataplane/fission.h"
 #include "lib/hash.h"
 #include "workbench/trial/rack.h"
 
@@ -14,21 +15,27 @@ static void ask(const struct actor *a, uint64_t key)
     struct rack_client *c = rack_task_of(a)->client;
     struct coord_key k;
     memset(&k, 0, sizeof k);
-    coord_make(&k.packet, COORD_FIND, "sim", NULL, rack_task_of(a)->question.nonce);
+    coord_make(&k.packet, COORD_FIND, "sim", &c->host->member.welcome.config.identity, rack_task_of(a)->question.nonce);
     k.packet.head.from = (struct place){c->host->machine, rack_client_port(c)};
     k.len = (uint32_t)snprintf(k.bytes, sizeof k.bytes, "key %u", (unsigned)key);
     const struct sim_addr from = {.host = c->host->host->id, .port = rack_client_port(c)};
     sim_wire_send(c->rack->wire, from, rack_coordinator_at(c->rack), &k, sizeof k);
 }
 
-int rack_find(struct actor *a, uint64_t key, uint64_t deadline, uint64_t *index)
+/* The host may have forgotten the key since. */
+static bool is_known(const struct rack_host *h, uint64_t key)
+{
+    return h->known[key].generation && host_names_know(&h->names, &h->known[key]);
+}
+
+int rack_find(struct actor *a, uint64_t key, uint64_t deadline, struct packet_ask *out)
 {
     struct rack_task *t = rack_task_of(a);
     struct rack_client *c = t->client;
     struct rack_host *h = c->host;
     struct sim *sim = &c->rack->sim;
-    while (!h->indexes[key]) {
-        t->question.nonce = mix64(sim_now(sim) ^ mix64(c->id * ACTORS_MAX + a->number + UINT64_C(1))) | 1;
+    while (!is_known(h, key)) {
+        t->question.nonce = mix64(++t->question.serial ^ mix64(c->id * ACTORS_MAX + a->number + UINT64_C(1))) | 1;
         t->question.answered = false;
         ask(a, key);
         t->question.waiter = sim_ticket_take(a->task);
@@ -39,12 +46,20 @@ int rack_find(struct actor *a, uint64_t key, uint64_t deadline, uint64_t *index)
         t->question.nonce = 0;
         if (!rack_client_valid(c))
             return -PAWL_ELOST;
-        if (t->question.answered && !t->question.code)
-            h->indexes[key] = t->question.index + 1;
+        bool current = t->question.answered && host_names_current(&h->names, t->question.name.round);
+        if (current && !t->question.code)
+            h->known[key] = t->question.name;
         else if (rc == -ECANCELED || sim_now(sim) >= until)
             return rc == -ECANCELED ? rc : -ETIMEDOUT;
+        else if (current && t->question.code == -ENOSPC)
+            return -ENOSPC;
+        else if (t->question.answered) /* it retires keys, or could not write */
+            a->ops->sleep(a, c->rack->config.retry_ns);
+        if (!rack_client_valid(c))
+            return -PAWL_ELOST;
     }
-    *index = h->indexes[key] - 1;
+    out->index = h->known[key].index;
+    out->generation = h->known[key].generation;
     return 0;
 }
 
@@ -57,8 +72,66 @@ void rack_found(struct rack_host *h, const struct coord_key *answer)
                 continue;
             t->question.answered = true;
             t->question.code = answer->packet.code;
-            t->question.index = answer->packet.head.index;
+            t->question.name = (struct host_name){
+                .index = answer->packet.head.index, .generation = answer->packet.head.generation, .round = answer->packet.stamp};
             if (t->question.waiter.task)
                 sim_ticket_wake_at(t->question.waiter, sim_now(&h->rack->sim));
         }
+}
+
+void rack_retire(struct rack_host *h, const struct coord_retire *p, struct sim_addr from)
+{
+    struct rack *r = h->rack;
+    struct coord_packet answer;
+    uint64_t used;
+    bool ours = rack_host_joined(h) && rack_member_lives(&h->member) &&
+                coord_knows(&h->member.welcome.config.identity, &p->packet) &&
+                p->packet.head.epoch == h->member.welcome.packet.head.generation && p->packet.head.to.machine == h->machine;
+    if (!ours)
+        return;
+    bool tells = host_names_retire(&h->names, p, r->design->uses, h->memory, rack_clock(h), rack_host_outbox(h), &used);
+    rack_host_flush(h);
+    if (!tells)
+        return;
+    coord_make(&answer, COORD_RETIRED, "sim", &h->member.welcome.config.identity, 0);
+    answer.head.from = (struct place){h->machine, PORT_POOL};
+    answer.head.epoch = p->packet.head.epoch;
+    answer.head.index = used;
+    answer.stamp = p->round;
+    sim_wire_send(r->wire, (struct sim_addr){.host = h->host->id, .port = PORT_POOL}, from, &answer, sizeof answer);
+}
+
+/* I7: no two keys share a lock that is held. */
+void rack_watch_index(const struct rack *r, uint64_t index, uint64_t key)
+{
+    struct packet_claim claim;
+    for (unsigned i = 0; i < r->params.clients && r->params.on_shared_index; i++) {
+        const struct rack_client *c = &r->clients[i];
+        for (uint32_t q = c->session * r->config.requests; q < (c->session + 1) * r->config.requests && rack_client_valid(c); q++)
+            if (c->host->keys[q] != key && r->design->claim(c->host->memory, q, &claim) && claim.holds && claim.index == index)
+                r->params.on_shared_index(r->params.user, index, key, c->host->keys[q]);
+    }
+}
+
+/* ---- packets of earlier generations ---- */
+
+/* FissLock's decider lets pass what is between hosts, and tells an agent that its tenure is over. */
+static bool is_for_decider(const struct rack *r, const struct packet_head *h)
+{
+    return r->design->family != PACKET_FISSION || fission_concerns_lock((const struct fission_packet *)(const void *)h);
+}
+
+void rack_watch_generation(struct rack *r, uint32_t *newest, const struct packet_head *h)
+{
+    if (!newest || !h->generation || h->index >= r->config.locks || !is_for_decider(r, h)) /* 0: about leases */
+        return;
+    bool outdated = h->generation < newest[h->index], acts = false;
+    for (unsigned i = 0; i < r->outbox.packets && outdated; i++) {
+        const struct packet_head *out = outbox_packet(&r->outbox, i);
+        acts |= out->index == h->index && (out->type != h->type || out->to.machine != h->from.machine);
+    }
+    if (acts && r->params.on_outdated)
+        r->params.on_outdated(r->params.user, h->index, h->generation, newest[h->index]);
+    if (!outdated)
+        newest[h->index] = h->generation;
 }

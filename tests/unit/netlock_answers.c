@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answers to a NetLock host, packet by packet: refusals of each kind, answers of another granter, of another lock or of a former
+ * conversion, a switch that is elsewhere, and what a data server says of a call. */
+#include "tests/unit/netlock_host_kit.h"
+
+static const struct place backup = {MACHINE_SWITCH, 1};
+static struct netlock_packet asked;
+
+static uint64_t stale(void)
+{
+    return ((struct requests *)host)->busy.drops.stale;
+}
+
+static uint64_t bad(void)
+{
+    return ((struct requests *)host)->busy.drops.bad;
+}
+
+static void asks(bool try, enum pawl_mode mode)
+{
+    const struct packet_ask a = {.request = REQUEST, .port = 100, .mode = mode, .index = 2, .try = try};
+    start();
+    gets_lease(the_switch);
+    gets_lease(the_server);
+    outbox_clear(&out);
+    CHECK_EQ(netlock_acquire(host, &a, now, &out), PACKET_WAIT);
+    asked = sent(NETLOCK_ACQUIRE, the_switch);
+}
+
+static void holds(enum pawl_mode mode)
+{
+    asks(false, mode);
+    hears(asked, NETLOCK_GRANT, the_switch, 0);
+    CHECK(result() == 0 && requests_hold(host, REQUEST));
+}
+
+/* ---- refusals ---- */
+
+static void refusals(void)
+{
+    asks(true, PAWL_EXCLUSIVE);
+    hears(asked, NETLOCK_REFUSED, the_switch, NETLOCK_QUOTA);
+    CHECK_EQ(result(), -EAGAIN); /* a try does not wait for its quota */
+    asks(false, PAWL_EXCLUSIVE);
+    asked.stamp = 7 * RETRY_NS;
+    hears(asked, NETLOCK_REFUSED, the_switch, NETLOCK_QUOTA);
+    CHECK_EQ(result(), -EINPROGRESS);
+    CHECK(!out.packets); /* not before its time, */
+    outbox_clear(&out);
+    now += 7 * RETRY_NS - 1;
+    netlock_host_tick(host, now, &out);
+    for (unsigned i = 0; i < out.packets; i++)
+        CHECK(((const struct packet_head *)outbox_packet(&out, i))->type != NETLOCK_ACQUIRE);
+    CHECK(asks_again().head.nonce != asked.head.nonce); /* and under another nonce */
+
+    asks(false, PAWL_EXCLUSIVE);
+    hears(asked, NETLOCK_REFUSED, the_switch, NETLOCK_POLICY);
+    CHECK_EQ(result(), -EINVAL);
+    asks(false, PAWL_EXCLUSIVE); /* a request that waits is not told that the lock is held */
+    uint64_t before = bad();
+    hears(asked, NETLOCK_REFUSED, the_switch, NETLOCK_HELD);
+    CHECK(result() == -EINPROGRESS && bad() == before + 1);
+    hears(asked, NETLOCK_REFUSED, the_switch, 99);
+    CHECK(result() == -EINPROGRESS && bad() == before + 2);
+    hears(asked, NETLOCK_GONE, the_switch, 0); /* it asks anew at once */
+    CHECK(sent(NETLOCK_ACQUIRE, the_switch).head.nonce != asked.head.nonce);
+    hears(asked, NETLOCK_REFUSED, the_switch, NETLOCK_POLICY); /* of the former nonce */
+    CHECK_EQ(result(), -EINPROGRESS);
+}
+
+/* ---- grants ---- */
+
+static void grants(void)
+{
+    asks(false, PAWL_EXCLUSIVE);
+    struct netlock_packet other = asked;
+    other.head.index = 3;
+    hears(other, NETLOCK_GRANT, the_switch, 0); /* of another lock: given back */
+    CHECK_EQ(sent(NETLOCK_RELEASE, the_switch).head.index, 3);
+    CHECK_EQ(result(), -EINPROGRESS);
+    uint64_t before = bad();
+    other = asked;
+    other.mode = 3;
+    hears(other, NETLOCK_GRANT, the_switch, 0);
+    other = asked;
+    other.head.nonce += config.sessions * config.requests; /* of no request */
+    hears(other, NETLOCK_GRANT, the_switch, 0);
+    other = asked;
+    other.head.family ^= 1; /* of another design */
+    hears(other, NETLOCK_GRANT, the_switch, 0);
+    CHECK(bad() == before + 3 && !out.packets && result() == -EINPROGRESS);
+
+    hears(asked, NETLOCK_GRANT, the_switch, 0);
+    CHECK_EQ(result(), 0);
+    hears(asked, NETLOCK_GRANT, the_switch, 0); /* doubled */
+    CHECK(!out.packets && requests_hold(host, REQUEST));
+    hears(asked, NETLOCK_GRANT, the_server, 0); /* another granter has granted it, too */
+    CHECK_EQ(sent(NETLOCK_RELEASE, the_server).head.nonce, asked.head.nonce);
+    CHECK(requests_hold(host, REQUEST));
+    uint64_t dropped = stale();
+    hears(asked, NETLOCK_GONE, the_switch, 0);
+    hears(asked, NETLOCK_REFUSED, the_switch, NETLOCK_HELD);
+    CHECK(stale() == dropped + 2 && requests_hold(host, REQUEST) && !out.packets);
+    before = bad();
+    hears(asked, NETLOCK_PUSH, the_switch, 0); /* nothing for a host */
+    CHECK_EQ(bad(), before + 1);
+    other = asked;
+    other.head.index = 3;
+    dropped = stale();
+    hears(other, NETLOCK_RELEASED, the_switch, 0);
+    CHECK(stale() == dropped + 1 && requests_hold(host, REQUEST));
+}
+
+/* ---- conversions ---- */
+
+static struct netlock_packet converts(enum pawl_mode from, enum pawl_mode to)
+{
+    holds(from);
+    outbox_clear(&out);
+    CHECK_EQ(netlock_convert(host, REQUEST, to, now, &out), PACKET_WAIT);
+    return sent(NETLOCK_CONVERT, the_switch);
+}
+
+static void conversions(void)
+{
+    struct netlock_packet c = converts(PAWL_SHARED, PAWL_EXCLUSIVE), other = c;
+    uint64_t dropped = stale();
+    other.count++; /* of a conversion that was not */
+    hears(other, NETLOCK_CONVERTED, the_switch, 0);
+    other = c;
+    other.mode = NETLOCK_SHARED;
+    hears(other, NETLOCK_CONVERTED, the_switch, 0);
+    hears(c, NETLOCK_CONVERTED, the_server, 0); /* not its granter */
+    CHECK_EQ(stale(), dropped + 3);
+    CHECK_EQ(result(), -EINPROGRESS);
+    hears(c, NETLOCK_CONVERTED, the_switch, 0);
+    CHECK_EQ(result(), 0);
+    hears(c, NETLOCK_CONVERTED, the_switch, 0); /* doubled */
+    CHECK_EQ(stale(), dropped + 4);
+
+    c = converts(PAWL_SHARED, PAWL_EXCLUSIVE);
+    other = c;
+    other.count++;
+    hears(other, NETLOCK_REFUSED, the_switch, NETLOCK_DEADLOCK);
+    CHECK_EQ(result(), -EINPROGRESS);
+    hears(c, NETLOCK_REFUSED, the_switch, NETLOCK_DEADLOCK);
+    CHECK_EQ(result(), -EDEADLK);
+    CHECK(requests_hold(host, REQUEST)); /* what it had */
+}
+
+/* ---- switches ---- */
+
+static void elsewhere(uint16_t switches)
+{
+    asks(false, PAWL_EXCLUSIVE);
+    ((struct requests *)host)->config.switches = switches;
+    struct netlock_packet p = asked;
+    uint64_t dropped = stale();
+    p.life = 6; /* a later term than this host knows */
+    p.round = 1;
+    hears(p, NETLOCK_ELSEWHERE, the_server, 0); /* a server does not say so */
+    CHECK(stale() == dropped + 1 && !out.packets);
+    p.round = 2;
+    hears(p, NETLOCK_ELSEWHERE, the_switch, 0);
+    CHECK(stale() == dropped + 2 && !out.packets);
+    p.round = 0; /* where it is already */
+    hears(p, NETLOCK_ELSEWHERE, the_switch, 0);
+    CHECK(stale() == dropped + 3 && !out.packets);
+    p.round = 1;
+    p.life = 5;
+    hears(p, NETLOCK_ELSEWHERE, the_switch, 0);
+    CHECK(stale() == dropped + 4 && !out.packets);
+    p.life = 6;
+    hears(p, NETLOCK_ELSEWHERE, the_switch, 0);
+    if (switches < 2)
+        CHECK(stale() == dropped + 5 && !out.packets);
+    else
+        CHECK_EQ(sent(NETLOCK_LEASE, the_switch).head.to.port, 1);
+    dropped = stale();
+    hears(asked, NETLOCK_GRANT, backup, 0); /* of the other switch, in the term of this one */
+    CHECK(stale() == dropped + 1 && result() == -EINPROGRESS);
+    uint64_t alien = ((struct requests *)host)->busy.drops.alien;
+    hears(asked, NETLOCK_GRANT, (struct place){2, PORT_SERVER}, 0); /* of a machine that grants nothing */
+    CHECK(((struct requests *)host)->busy.drops.alien == alien + 1 && result() == -EINPROGRESS);
+}
+
+/* ---- data servers ---- */
+
+static struct netlock_packet calls(void)
+{
+    holds(PAWL_EXCLUSIVE);
+    outbox_clear(&out);
+    CHECK_EQ(netlock_call(host, REQUEST, "deed", 4, now, &out), PACKET_WAIT);
+    CHECK_EQ(result(), -EINPROGRESS);
+    return sent(NETLOCK_DATA, the_server);
+}
+
+/* The answer to a call, with its code and what follows. */
+static void data_says(struct netlock_packet p, uint8_t code, uint32_t more)
+{
+    struct {
+        struct netlock_packet p;
+        uint8_t bytes[8];
+    } whole = {.p = p, .bytes = "reply"};
+    outbox_clear(&out);
+    netlock_turn_round(&whole.p, NETLOCK_ANSWER, 7, the_server);
+    whole.p.code = code;
+    netlock_host_packet(host, &whole, (uint32_t)sizeof p + more, now, &out);
+}
+
+static void data(void)
+{
+    char reply[8] = "";
+    uint32_t len;
+    struct netlock_packet p = calls();
+    data_says(p, NETLOCK_DONE, 5);
+    CHECK(result() == 0 && requests_hold(host, REQUEST));
+    CHECK_EQ(netlock_reply(host, REQUEST, reply, sizeof reply, &len, &out), 0);
+    CHECK(len == 5 && !strcmp(reply, "reply"));
+    CHECK_EQ(netlock_reply(host, REQUEST, reply, sizeof reply, &len, &out), -ENOENT); /* once */
+
+    p = calls(); /* a reply without bytes, and a caller without room */
+    data_says(p, NETLOCK_DONE, 0);
+    CHECK(!netlock_reply(host, REQUEST, NULL, 0, &len, &out) && !len);
+    CHECK_EQ(netlock_call(host, REQUEST, NULL, 0, now, &out), PACKET_WAIT); /* a deed without bytes */
+
+    p = calls();
+    data_says(p, NETLOCK_NO_SERVICE, 0);
+    CHECK(result() == -PAWL_ENOTSUP && requests_hold(host, REQUEST)); /* the hold from before the call stays */
+    p = calls();
+    data_says(p, NETLOCK_FORGOTTEN, 0);
+    CHECK(result() == -PAWL_EUNKNOWN && requests_hold(host, REQUEST));
+    p = calls();
+    data_says(p, NETLOCK_FENCED, 0); /* a later holder has been there: the hold is lost */
+    CHECK(result() == -PAWL_ELOST && !requests_hold(host, REQUEST));
+    CHECK_EQ(netlock_call(host, REQUEST, "deed", 4, now, &out), -PAWL_ELOST);
+
+    p = calls();
+    CHECK_EQ(netlock_give_up(host, REQUEST, -ETIMEDOUT, now, &out), PACKET_WAIT);
+    data_says(p, NETLOCK_FENCED, 0); /* it was given up, and not done */
+    CHECK(result() == -ETIMEDOUT && requests_hold(host, REQUEST));
+
+    p = calls();
+    uint64_t dropped = stale(), wrong = bad();
+    struct netlock_packet other = p;
+    other.head.index = 3;
+    data_says(other, NETLOCK_NO_SERVICE, 0); /* of another lock */
+    other = p;
+    other.stamp += NETLOCK_SERIAL_STEP;
+    data_says(other, NETLOCK_NO_SERVICE, 0); /* of another deed */
+    data_says(p, NETLOCK_VOIDED, 0);         /* which this host has not asked for */
+    CHECK(stale() == dropped + 3 && result() == -EINPROGRESS);
+    other = p;
+    other.stamp++;
+    data_says(other, NETLOCK_NO_SERVICE, 0); /* of another request */
+    data_says(p, 99, 0);
+    CHECK(bad() == wrong + 2 && result() == -EINPROGRESS);
+    data_says(p, NETLOCK_DONE, 0);
+    CHECK_EQ(result(), 0);
+}
+
+int main(void)
+{
+    refusals();
+    grants();
+    conversions();
+    elsewhere(1);
+    elsewhere(2);
+    data();
+    free(host);
+    return 0;
+}
