@@ -25,7 +25,8 @@
 static struct {
     const char *listen, *join, *space, *design, *keys, *state, *store, *tune, *devices, *mode, *pins;
     uint64_t locks, group, lease_ns, member_ns, hosts, sessions, holds, servers, own, spin_ns, racks;
-    bool fresh, restore, force, member_seen, json, servers_seen, own_seen, backup, racks_seen, locks_seen, sessions_seen, remove;
+    bool fresh, restore, force, member_seen, json, servers_seen, own_seen, backup, racks_seen, locks_seen, sessions_seen, remove,
+        local;
 } opts = {.listen = DEFAULT_LISTEN,
           .space = "default",
           .design = "srvlock",
@@ -88,6 +89,8 @@ static const struct arg serve_table[] = {
     {"mode", 0, ARG_STRING, "MODE", "dev: native or generic; default native where the driver can, but generic on veth", &opts.mode,
      NULL},
     {"pin", 0, ARG_STRING, "DIR", "dev: a folder in a BPF file system: the memory outlives this process", &opts.pins, NULL},
+    {"local", 0, ARG_FLAG, NULL, "memory node: clients on this machine use the memory directly; then all clients poll", &opts.local,
+     NULL},
     {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: remove the pinned memory at the end", &opts.remove, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
     CLI_JSON_OPTION(&opts.json),
@@ -313,6 +316,7 @@ static int serve_memory(const struct design *d, const struct knobs *knobs, enum 
                    .lease_ns = opts.lease_ns,
                    .check_ns = opts.lease_ns / 4},
         .home = opts.devices ? &home : NULL,
+        .local = opts.local,
         .space = opts.space,
         .at = at,
         .fresh = opts.fresh,
@@ -337,6 +341,8 @@ static int check_kernel(const struct args *usage, bool memory)
     if (opts.devices && !memory)
         return args_complain(usage, "--dev is for designs on a memory node, and '%s' has none; see 'pawl switch --dev'",
                              opts.design);
+    if (opts.local && (opts.devices || !memory))
+        return args_complain(usage, "--local is for memory nodes in a process: atomics of the kernel's program are not the CPU's");
     if (!opts.devices && (opts.mode || opts.pins || opts.remove))
         return args_complain(usage, "--mode, --pin and --remove go with --dev");
     if (opts.mode && strcmp(opts.mode, "native") != 0 && strcmp(opts.mode, "generic") != 0)

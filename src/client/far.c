@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/far.h"
+#include "client/near_path.h"
 #include "client/offered.h"
 #include "cluster/join.h"
 #include "lib/explain.h"
 #include "pawl.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define AGAIN_NS (20 * NS_PER_MS) /* between two questions to a node that waits */
 #define ASK_NS (3 * NS_PER_S)     /* for which a place is asked what it is */
@@ -36,7 +39,7 @@ static int explain_connect(int rc, const char *name)
     }
 }
 
-int far_open(const struct net_where *w, const char *name, uint64_t deadline, struct node_udp **out)
+int far_open(const struct net_where *w, const char *name, uint64_t process, uint64_t deadline, struct node_udp **out)
 {
     const struct timespec moment = {.tv_nsec = AGAIN_NS};
     uint64_t nonce = world_random(&world_real) | 1;
@@ -46,7 +49,8 @@ int far_open(const struct net_where *w, const char *name, uint64_t deadline, str
         free(u);
         return explain(rc, "cannot open a socket: %s", strerror(-rc));
     }
-    while ((rc = fab_node_connect(&u->node, w->space, nonce, deadline)) == -EAGAIN && world_now(&world_real) < deadline)
+    while ((rc = fab_node_connect_near(&u->node, w->space, nonce, process, deadline)) == -EAGAIN &&
+           world_now(&world_real) < deadline)
         nanosleep(&moment, NULL);
     if (rc) {
         far_close(u);
@@ -63,6 +67,22 @@ void far_close(struct node_udp *u)
     fab_node_leave(&u->node, 0); /* of no use to one that has left already */
     node_udp_close(u);
     free(u);
+}
+
+void *far_map(const struct node_udp *u, const char *space)
+{
+    char path[NEAR_PATH];
+    struct stat there;
+    if (!(u->node.can & VERBS_CAN_NEAR))
+        return NULL;
+    near_path(space, u->node.node_life, path);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    bool whole = !fstat(fd, &there) && (uint64_t)there.st_size == u->node.fab.size;
+    void *at = whole ? mmap(NULL, u->node.fab.size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
+    close(fd);
+    return at == MAP_FAILED ? NULL : at;
 }
 
 int far_attach(struct node_udp *u, const char *name, struct layout_header *out)

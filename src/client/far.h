@@ -12,11 +12,15 @@
 char *far_name(const struct net_where *w);
 
 /* A connected endpoint; the deadline is on CLOCK_MONOTONIC. */
-int far_open(const struct net_where *w, const char *name, uint64_t deadline, struct node_udp **out);
+/* process: not 0 if the caller would use the node's memory directly (far_map). */
+int far_open(const struct net_where *w, const char *name, uint64_t process, uint64_t deadline, struct node_udp **out);
 void far_close(struct node_udp *u); /* may be null; tells the node */
 
 /* Reads where everything is, checks it, and has the endpoint do what the space was made for. */
 int far_attach(struct node_udp *u, const char *name, struct layout_header *out);
+
+/* The node's memory, if the node and this process are on one machine, and the node agrees; else null. */
+void *far_map(const struct node_udp *u, const char *space);
 
 /* Whether there is a memory node at the place (that after "pawl://"), and not a coordinator. */
 int far_is_node(const char *place, bool *is_node);

@@ -41,7 +41,7 @@ static int look_far(const char *place, struct observer *o)
         rc = net_where_parse(place, &w);
     char *name = rc ? NULL : far_name(&w);
     if (!rc)
-        rc = name ? far_open(&w, name, world_now(&world_real) + LOOK_NS, &o->far) : -ENOMEM;
+        rc = name ? far_open(&w, name, 0, world_now(&world_real) + LOOK_NS, &o->far) : -ENOMEM;
     if (!rc)
         rc = far_attach(o->far, name, &o->header);
     free(name);

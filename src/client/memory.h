@@ -8,6 +8,7 @@
 
 #include "client/handle.h"
 #include "client/segment.h"
+#include "fabric/near.h"
 #include "fabric/node_udp.h"
 #include "world/fiber.h"
 
@@ -35,6 +36,7 @@ struct memory_session {
     uint64_t lease_ns;
     struct segment *segment; /* null on a memory node, */
     struct node_udp *far;    /* which is reached by this endpoint; else null */
+    struct fab_near near;    /* on the node's own machine: its memory, mapped; base null: not so */
     char *name;              /* of the space on a memory node, for messages */
     int close_result;
 

@@ -4,6 +4,7 @@
 #include "client/grant.h"
 #include "client/memory.h"
 #include "cluster/keeper.h"
+#include "fabric/shm.h"
 #include "lib/explain.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -95,7 +97,7 @@ static int open_session(struct memory_session *m)
     int rc = session_open(&m->locker.seat, &params);
     if (rc == -PAWL_ELIMIT)
         return explain(rc, "%s: all %u sessions are in use", m->name, m->space.slot_count);
-    if (!rc && m->space.desc_size)
+    if (!rc && m->space.desc_size && !m->near.memory.base)
         rc = fab_node_set_own(&m->far->node, m->session.home, (uint64_t)m->space.record_count * m->space.desc_size);
     return rc;
 }
@@ -117,9 +119,23 @@ static void *library_thread(void *arg)
 
 /* ---- opening ---- */
 
+/* A process that said that it would use the memory directly, and cannot, connects once more without saying so. */
+static int connect_node(struct memory_session *m, const struct net_where *w)
+{
+    uint64_t deadline = world_now(&world_real) + CONNECT_NS;
+    int rc = far_open(w, m->name, w->through_node ? 0 : fab_shm_proof(), deadline, &m->far);
+    if (rc || !(m->far->node.can & VERBS_CAN_NEAR))
+        return rc;
+    m->near.memory.base = far_map(m->far, w->space);
+    if (m->near.memory.base)
+        return 0;
+    far_close(m->far);
+    m->far = NULL;
+    return far_open(w, m->name, 0, deadline, &m->far);
+}
+
 static int attach(struct memory_session *m, const pawl_options *o)
 {
-    struct fab_node *n = &m->far->node;
     struct layout_header header;
     const struct layout_header *h = &header;
     int rc = far_attach(m->far, m->name, &header);
@@ -129,7 +145,13 @@ static int attach(struct memory_session *m, const pawl_options *o)
         return rc;
     layout_space(h, 0, &m->space);
     table_init(&m->locker.table, h, 0);
-    m->locker.seat = (struct seat){.space = &m->space, .me = &m->session, .ep = &n->fab, .world = &world_real};
+    struct fab_ep *ep = &m->far->node.fab;
+    if (m->near.memory.base) {
+        fab_near_init(&m->near, &m->far->node, m->near.memory.base, m->space.slots,
+                      space_slot_addr(&m->space, m->space.slot_count));
+        ep = &m->near.ep;
+    }
+    m->locker.seat = (struct seat){.space = &m->space, .me = &m->session, .ep = ep, .world = &world_real};
     m->handle.design = m->space.design;
     m->handle.keys = m->locker.table.keys;
     /* Leases of others are judged by the longest that a session may have, so a longer one cannot be had. */
@@ -151,6 +173,8 @@ static int make_books(struct memory_session *m)
 
 static void free_far(struct memory_session *m)
 {
+    if (m->near.memory.base)
+        munmap(m->near.memory.base, m->far->node.fab.size);
     far_close(m->far);
     if (m->pool_ready)
         fiber_pool_free(&m->pool);
@@ -176,7 +200,7 @@ int memory_far_open(const struct net_where *w, const pawl_options *o, struct paw
     if (!rc)
         rc = handle_init(&m->handle, &memory_far_ops);
     if (!rc)
-        rc = far_open(w, m->name, world_now(&world_real) + CONNECT_NS, &m->far);
+        rc = connect_node(m, w);
     if (!rc)
         rc = attach(m, o);
     if (!rc)

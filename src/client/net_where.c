@@ -19,6 +19,9 @@ static int parse_option(const char *option, size_t len, struct net_where *w)
         snprintf(address, sizeof address, strchr(text, ':') ? "[%s]:0" : "%s:0", text + 5);
         return net_addr_parse(address, &w->self);
     }
+    w->through_node |= !strcmp(text, "memory=verbs");
+    if (!strncmp(text, "memory=", 7))
+        return w->through_node ? 0 : -EINVAL;
     w->afxdp = !strcmp(text, "wire=afxdp");
     return w->afxdp || !strcmp(text, "wire=udp") ? 0 : -EINVAL;
 }
@@ -63,7 +66,9 @@ int net_where_parse(const char *place, struct net_where *w)
         query = strchr(option, '&');
         if (parse_option(option, query ? (size_t)(query - option) : strlen(option), w))
             return explain(
-                -EINVAL, "pawl://%s: after the space only ?host=IP-ADDRESS and wire=udp or wire=afxdp, with & between them", place);
+                -EINVAL,
+                "pawl://%s: after the space only ?host=IP-ADDRESS, wire=udp or wire=afxdp, and memory=verbs, with & between them",
+                place);
     }
     return 0;
 }

@@ -10,11 +10,12 @@ struct net_where {
     struct coord_list coordinators;
     struct net_addr self; /* ip of this host; 0: whatever leads to the coordinator */
     char space[COORD_NAME_LEN];
+    bool through_node; /* on a memory node's own machine, too, its memory is used by verbs alone */
     bool afxdp;        /* packets go past the network stack, if that is possible */
     uint64_t deadline; /* of opening (CLOCK_MONOTONIC): the caller's to set */
 };
 
-/* ADDRESS[:PORT][,ADDRESS]...:PORT/SPACE[?host=ADDRESS][&wire=afxdp]. Errors are explained. */
+/* ADDRESS[:PORT][,ADDRESS]...:PORT/SPACE[?host=ADDRESS][&wire=afxdp][&memory=verbs]. Errors are explained. */
 int net_where_parse(const char *place, struct net_where *w);
 
 #endif

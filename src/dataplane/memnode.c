@@ -323,10 +323,10 @@ static uint32_t on_wait(struct memnode *n, struct verbs_wait *w, const struct me
 }
 
 /* The kernel's node says that it is busy first and looks at the fence second. So if it is not busy now, it executes nothing more of
- * a life that is fenced. */
-static bool is_busy(const struct verbs_client *c)
+ * a life that is fenced. A process that changes memory by itself can be stopped anywhere: only its end is certain. */
+static bool is_busy(const struct memnode *n, const struct verbs_client *c)
 {
-    return __atomic_load_n(&c->busy, __ATOMIC_SEQ_CST);
+    return __atomic_load_n(&c->busy, __ATOMIC_SEQ_CST) || (c->near && !n->p.ended(c->near));
 }
 
 static uint32_t on_fence(struct memnode *n, struct verbs_fence *f)
@@ -341,7 +341,7 @@ static uint32_t on_fence(struct memnode *n, struct verbs_fence *f)
         __atomic_store_n(&c->fenced, up_to, __ATOMIC_SEQ_CST);
         n->counts.fences++;
     }
-    return answer(&f->head, is_busy(c) ? VERBS_AGAIN : VERBS_OK);
+    return answer(&f->head, is_busy(n, c) ? VERBS_AGAIN : VERBS_OK);
 }
 
 /* ---- connecting ---- */
@@ -354,7 +354,7 @@ static struct verbs_client *number_for(struct memnode *n, uint64_t nonce)
     for (uint32_t i = 0; i < n->p.clients; i++) {
         uint32_t number = (n->next_client + i) % n->p.clients;
         struct verbs_client *c = &n->clients[number];
-        if (verbs_connected(c) || c->life == UINT32_MAX || is_busy(c))
+        if (verbs_connected(c) || c->life == UINT32_MAX || is_busy(n, c))
             continue;
         n->next_client = number + 1;
         return c;
@@ -363,8 +363,9 @@ static struct verbs_client *number_for(struct memnode *n, uint64_t nonce)
 }
 
 /* The kernel's node may read it meanwhile: the life comes last. */
-static void begin_life(struct verbs_client *c, uint64_t nonce, uint64_t tag, uint64_t now_ns)
+static void begin_life(struct verbs_client *c, uint64_t nonce, uint64_t tag, uint64_t near, uint64_t now_ns)
 {
+    c->near = near;
     c->last = 0;
     c->tag = tag;
     c->nonce = nonce;
@@ -385,7 +386,7 @@ static uint32_t on_connect(struct memnode *n, struct verbs_connect *k, uint64_t 
     if (!c)
         return answer(&k->head, VERBS_FULL);
     if (!verbs_connected(c) || c->nonce != k->nonce) {
-        begin_life(c, k->nonce, random | 1, now_ns);
+        begin_life(c, k->nonce, random | 1, n->p.ended ? k->bytes : 0, now_ns);
         n->counts.connects++;
     }
     c->heard_ns = now_ns;
@@ -396,7 +397,7 @@ static uint32_t on_connect(struct memnode *n, struct verbs_connect *k, uint64_t 
     k->head.tag = c->tag;
     k->bytes = n->p.bytes;
     k->lease_ns = n->p.lease_ns;
-    k->can = n->p.can;
+    k->can = n->p.can | (c->near ? VERBS_CAN_NEAR : 0);
     return answer(&k->head, VERBS_OK);
 }
 
@@ -432,6 +433,7 @@ static uint32_t of_client(struct memnode *n, struct verbs_head *h, const struct 
         return on_fence(n, (struct verbs_fence *)(void *)h);
     case VERBS_LEAVE:
         __atomic_store_n(&c->fenced, c->life, __ATOMIC_SEQ_CST);
+        c->near = 0; /* it has done its last verb */
         n->counts.leaves++;
         return 0;
     default:

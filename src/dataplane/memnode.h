@@ -42,6 +42,8 @@ struct memnode_params {
     void *memory; /* aligned to 16 bytes; the caller's */
     uint64_t bytes;
     struct verbs_client *table; /* `clients` of them, zero; null: the node makes its own */
+    /* Whether a process on this machine has ended. Null: no client may use the memory directly. */
+    bool (*ended)(uint64_t process);
 };
 
 /* Null if there is no memory. Until memnode_ready, CONNECT is answered with VERBS_AGAIN. */

@@ -35,6 +35,7 @@ struct verbs_client {
     uint64_t tag;
     uint64_t nonce;
     uint64_t heard_ns; /* when a packet of this life came last */
+    uint64_t near;     /* the process that changes memory by itself; 0: all verbs of this client are packets */
     struct verbs_kept kept[VERBS_WINDOW];
 };
 _Static_assert(sizeof(struct verbs_client) <= 3072, "with its parked WAITs a client costs the node less than 4 KiB");

@@ -84,6 +84,9 @@ void fab_node_free(struct fab_node *n);
  * space), -ENOSPC (all client numbers are in use). `nonce` is the caller's random number, not 0. */
 int fab_node_connect(struct fab_node *n, const char *space, uint64_t nonce, uint64_t deadline);
 
+/* The same for a process that would use the node's memory directly, if the node's `can` then has VERBS_CAN_NEAR. */
+int fab_node_connect_near(struct fab_node *n, const char *space, uint64_t nonce, uint64_t process, uint64_t deadline);
+
 /* The client's proof of identity (session_params.proof). */
 static inline uint64_t fab_node_proof(const struct fab_node *n)
 {

@@ -57,7 +57,12 @@ static int await_answer(struct fab_node *n, const struct node_ask *a, uint64_t u
 
 int fab_node_connect(struct fab_node *n, const char *space, uint64_t nonce, uint64_t deadline)
 {
-    struct verbs_connect c = {.nonce = nonce}, answer;
+    return fab_node_connect_near(n, space, nonce, 0, deadline);
+}
+
+int fab_node_connect_near(struct fab_node *n, const char *space, uint64_t nonce, uint64_t process, uint64_t deadline)
+{
+    struct verbs_connect c = {.nonce = nonce, .bytes = process}, answer;
     struct node_ask a = {.type = VERBS_CONNECT, .id = nonce, .answer = &answer, .len = sizeof answer};
     size_t len = strlen(space);
     if (len >= sizeof c.name)

@@ -1,22 +1,62 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/memory.h"
+#include "client/near_path.h"
 #include "cluster/coordinator.h"
+#include "fabric/shm.h"
 #include "lib/explain.h"
 #include "pawl.h"
 #include "world/world.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define LOOK_NS (50 * NS_PER_MS) /* how often it looks whether to stop, and at its clients */
 #define CLIENTS_SPARE 16         /* beside twice the sessions: numbers of lost clients are given again when they are fenced */
 #define LIFE_SHIFT 30            /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
 
-/* Taken from the machine where it is first touched. */
-static int make_memory(uint64_t bytes, struct memory_place *out)
+/* Files of former lives whose process was killed. A process that lives has its file locked. */
+static void remove_former(const char *space)
 {
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char pattern[NEAR_PATH];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, SEGMENT_DIR "/pawl.%u.node.%s.*", (unsigned)getuid(), space);
+    if (glob(pattern, 0, NULL, &found))
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        int fd = open(found.gl_pathv[i], O_RDWR | O_CLOEXEC);
+        if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB))
+            unlink(found.gl_pathv[i]);
+        if (fd >= 0)
+            close(fd);
+    }
+    globfree(&found);
+}
+
+/* A file that clients on this machine map, too. */
+static int make_file(struct memory_node *m, uint64_t bytes)
+{
+    char path[NEAR_PATH];
+    remove_former(m->p.space);
+    near_path(m->p.space, m->place.life, path);
+    m->file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (m->file < 0 || flock(m->file, LOCK_EX | LOCK_NB) || ftruncate(m->file, (off_t)bytes))
+        return explain(-errno, "%s: %s", path, strerror(errno));
+    return 0;
+}
+
+/* Taken from the machine where it is first touched. */
+static int make_memory(struct memory_node *m, uint64_t bytes, struct memory_place *out)
+{
+    int rc = m->p.local ? make_file(m, bytes) : 0, fd = m->file;
+    if (rc)
+        return rc;
+    int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, fd, 0);
     if (memory == MAP_FAILED)
         return explain(-errno, "cannot map %llu bytes of lock memory: %s", (unsigned long long)bytes, strerror(errno));
     out->memory = memory;
@@ -60,7 +100,7 @@ static int place_memory(struct memory_node *m, uint32_t clients)
                                      .lease_ns = m->p.layout.lease_ns,
                                      .fresh = m->p.fresh};
     m->place.life = need.life;
-    int rc = home ? home->open(home->ctx, &need, &m->place) : make_memory(need.bytes, &m->place);
+    int rc = home ? home->open(home->ctx, &need, &m->place) : make_memory(m, need.bytes, &m->place);
     if (rc)
         return rc;
     m->place.found = m->place.found && ((const struct layout_header *)m->place.memory)->magic;
@@ -68,6 +108,11 @@ static int place_memory(struct memory_node *m, uint32_t clients)
         return adopt(m);
     format(m);
     return 0;
+}
+
+static bool process_ended(uint64_t process)
+{
+    return !fab_shm_gone(process, 0);
 }
 
 static int make_node(struct memory_node *m, uint32_t clients)
@@ -83,7 +128,8 @@ static int make_node(struct memory_node *m, uint32_t clients)
                                                (fab_has(caps, FAB_WAIT) ? VERBS_CAN_WAIT : 0u),
                                         .memory = m->place.memory,
                                         .bytes = m->care.header.total_bytes,
-                                        .table = m->place.table};
+                                        .table = m->place.table,
+                                        .ended = m->p.local ? process_ended : NULL};
     m->node = memnode_new(&node);
     return m->node ? 0 : explain(-ENOMEM, "out of memory for %u clients", clients);
 }
@@ -93,9 +139,10 @@ int memory_node_open(struct memory_node *m, const struct memory_node_params *p)
     char at[NET_ADDR_TEXT];
     memset(m, 0, sizeof *m);
     m->p = *p;
-    m->udp.fd = -1;
+    m->udp.fd = m->file = -1;
     m->identity = coord_identity_of_name(p->space);
-    m->p.layout.caps = p->home ? p->home->caps : MEMORY_NODE_CAPS;
+    m->p.layout.caps = p->home ? p->home->caps : p->local ? MEMORY_NODE_LOCAL_CAPS : MEMORY_NODE_CAPS;
+    assert(!p->home || !p->local);
     m->p.layout.birth = world_birth(&world_real);
     int rc = care_format(&m->care, &m->p.layout);
     if (rc == -EINVAL || rc == -EFBIG)
@@ -129,6 +176,13 @@ void memory_node_close(struct memory_node *m)
         m->p.home->close(m->p.home->ctx);
     else if (m->place.memory)
         munmap(m->place.memory, m->care.header.total_bytes);
+    if (m->file >= 0) {
+        char path[NEAR_PATH];
+        near_path(m->p.space, m->place.life, path);
+        unlink(path);
+        close(m->file);
+        m->file = -1;
+    }
     m->node = NULL;
     m->place.memory = NULL;
 }

@@ -40,6 +40,7 @@ struct memory_node_params {
     const struct memory_home *home; /* null: the memory is this process's, and ends with it */
     const char *space;
     struct net_addr at;
+    bool local; /* clients on this machine may use the memory directly; all clients poll then. Not with `home` */
     bool fresh; /* no client holds anything from before: serve at once, without waiting for a lease */
     uint64_t spin_ns;
 };
@@ -50,6 +51,7 @@ struct memory_node {
     struct udp udp;
     struct care care;
     struct memory_place place;
+    int file; /* that clients on this machine map, too; -1: there is none */
     struct memnode *node;
     uint64_t silent_until_ns;
     bool ready;
@@ -65,5 +67,8 @@ void memory_node_close(struct memory_node *m);
 
 /* Capabilities of a memory node in a process: those of its spaces. */
 #define MEMORY_NODE_CAPS (FAB_ATOMIC128 | FAB_MASKED | FAB_ORDERED | FAB_WAIT)
+
+/* And of one whose memory clients use directly: its atomics are the CPU's. A change by a CPU wakes no waiter. */
+#define MEMORY_NODE_LOCAL_CAPS (FAB_ATOMIC128 | FAB_MASKED | FAB_ORDERED)
 
 #endif

@@ -112,7 +112,7 @@ struct verbs_connect {
     char name[VERBS_NAME_LEN]; /* of the space, filled up with 0 */
     uint64_t nonce;            /* not 0 */
     /* Of the answer, beside space, node_life, client, life and tag in the head: */
-    uint64_t bytes;    /* of the node's memory */
+    uint64_t bytes;    /* of the node's memory; in the request: the client's process, if it would use the memory directly */
     uint64_t lease_ns; /* a client that is silent for longer may be shut out */
     uint32_t can;      /* enum verbs_can */
     uint32_t unused;
@@ -123,6 +123,7 @@ enum verbs_can {
     VERBS_CAN_ATOMIC128 = 1 << 0,
     VERBS_CAN_MASKED = 1 << 1,
     VERBS_CAN_WAIT = 1 << 2, /* WAITs are parked; otherwise a client polls */
+    VERBS_CAN_NEAR = 1 << 3, /* clients on the node's machine may use the memory directly, and this one has said so */
 };
 
 struct verbs_cond {

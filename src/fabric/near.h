@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An endpoint of a client on the memory node's own machine: verbs are executed by this process's CPU on memory that it shares with
+ * the node, where the node's atomics are the CPU's, too.
+ *
+ * Verbs on the sessions' slots go through the node all the same. So a lease is renewed only as long as the node lives and has not
+ * fenced the client, and the node hears of the client. A change does not wake a waiter: all clients of such a space poll. */
+#ifndef PAWL_FABRIC_NEAR_H
+#define PAWL_FABRIC_NEAR_H
+
+#include "fabric/node.h"
+
+struct fab_near {
+    struct fab_ep ep;     /* what the client uses */
+    struct fab_ep memory; /* the mapped memory */
+    struct fab_node *node;
+    fab_addr slots, slots_end;
+};
+
+/* `node` is connected, and stays where it is. */
+void fab_near_init(struct fab_near *n, struct fab_node *node, void *base, fab_addr slots, fab_addr slots_end);
+
+#endif
