@@ -21,7 +21,8 @@ FISSLOCK_TESTS = ["unit/fisslock", "unit/fisslock_deadlock", "unit/fisslock_hole
                   "unit/fisslock_rebuild", "sim/fisslock_shuffle", "fuzz/fission", "fuzz/spill"]
 COORDINATED = ["srvlock@rack", "fisslock@rack"]
 ON_NODE = ["word@node", "shiftlock@node", "alock@node", "citron@node"]
-RACK_TESTS = ["unit/coordinator", "unit/coordinator_beats", "unit/coordinator_input", "unit/directory", "unit/rules", "unit/state_input", "unit/store", "unit/identity", "unit/many_names",
+RACK_TESTS = ["unit/coordinator", "unit/coordinator_beats", "unit/coordinator_input", "unit/directory", "unit/rules",
+              "unit/state_input", "unit/store", "unit/identity", "unit/many_names",
               "fuzz/coordinator", "sim/coordinator"]
 NODE_TESTS = ["unit/memnode", "unit/sim_node", "fuzz/verbs", "sim/node"]
 # Of the first prefix that fits: the designs whose campaigns, and the tests, that concern a file.

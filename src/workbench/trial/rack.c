@@ -26,7 +26,7 @@ static uint32_t sim_host_of(const struct rack *r, struct place to)
     if (to.machine == MACHINE_SWITCH)
         return to.port == 1 && r->backup.process ? r->backup.process->host->id : SIM_WIRE_SWITCH;
     if (to.machine == MACHINE_STEWARD && r->coordinator)
-        return rack_coordinator_at(r).host;
+        return rack_sim_addr(rack_coordinators(r).at[0]).host;
     if (to.machine == MACHINE_STEWARD && r->steward.process)
         return r->steward.process->host->id;
     return to.machine < r->config.machines + r->server_count + 1u ? r->host_of[to.machine] : SIM_HOSTS_MAX + 1;
