@@ -203,7 +203,7 @@ static inline void node_disconnect(void)
     node_udp_close(&node_bare);
 }
 
-/* What every executor is held to, on a node with that design. */
+/* The bounds of every executor, on a node with that design. */
 static inline void node_measure(struct kit *k, const char *design, double echo_bound, bool verbs)
 {
     char name[96];

@@ -20,7 +20,7 @@ static bool is_slot(const struct fab_near *n, fab_addr addr)
     return offset >= n->slots && offset < n->slots_end;
 }
 
-/* What the node has told this client, by whichever thread heard it. */
+/* Facts that the node has told this client, to whichever of its threads. */
 static int dead(const struct fab_near *n)
 {
     return __atomic_load_n(&n->node->dead, __ATOMIC_RELAXED);

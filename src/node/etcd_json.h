@@ -12,7 +12,7 @@ char *etcd_text_commit(const struct etcd_transaction *t);
 char *etcd_text_read(const char *key, const char *end, unsigned limit);
 char *etcd_text_compact(uint64_t revision);
 
-/* What every answer has. */
+/* Fields of every answer. */
 struct etcd_said {
     uint64_t cluster, revision;
     bool succeeded; /* of a transaction */

@@ -133,7 +133,7 @@ static struct rack begin(const char *design, const char *own, const char *member
     return r;
 }
 
-/* What grants in the design's racks, each in a process of its own. */
+/* The granters of the design's racks, each in a process of its own. */
 struct granters {
     pid_t server, switcher; /* 0: there is none */
 };

@@ -73,7 +73,7 @@ static void test_raise(const struct design *d)
     site_close();
 }
 
-/* What is not held any more is neither released nor converted, and changes nothing for the next holder. */
+/* A grant that is not held any more is neither released nor converted, and changes nothing for the next holder. */
 static void test_not_held(const struct design *d)
 {
     static const enum pawl_mode modes[] = {PAWL_EXCLUSIVE, PAWL_SHARED};

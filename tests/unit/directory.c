@@ -76,7 +76,7 @@ static void spread(void)
 #define NAMES 300u
 #define LOCKS 40u
 
-/* What the directory should know, the slow way. */
+/* The expected content of the directory, found the slow way. */
 static struct {
     bool there;
     uint64_t index;
