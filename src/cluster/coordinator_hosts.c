@@ -50,7 +50,8 @@ static uint32_t welcome(struct coordinator *c, const struct coord_packet *p, uin
     const struct coord_member *m = &c->members[number];
     c->unwritten = m->unwritten;
     uint32_t len = coord_welcome(c, p, number, m->life, now, answer);
-    /* The places that the host knows are those of its heartbeats: an earlier answer to the same JOIN may be the one that it takes. */
+    /* The places that the host knows are those of its heartbeats: an earlier answer to the same JOIN may be the one that it takes.
+     */
     ((struct coord_welcome *)answer)->places = coord_places(c);
     return len;
 }
