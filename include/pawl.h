@@ -248,7 +248,7 @@ typedef struct pawl_state {
     uint32_t mode;    /* 0 if free */
     uint32_t holders; /* sessions that hold it */
     uint32_t waiters; /* sessions that wait for it */
-    uint64_t token;   /* of the latest grant; on a rack, of the present holders, 0 if the lock is free */
+    uint64_t token;   /* of the latest grant (shiftlock64: or above it); on a rack, of the holders, 0 if the lock is free */
 } pawl_state;
 
 /* On a rack this asks every host, which takes milliseconds; the answers are not of one moment. -EAGAIN: a host does not answer. */

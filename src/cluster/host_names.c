@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cluster/host_names.h"
 
-bool host_names_know(const struct host_names *n, const struct host_name *name)
+bool host_names_listed(const struct host_names *n, const struct host_name *name)
 {
-    if (likely(name->round == n->round || !name->generation))
-        return true;
     if (name->round < n->floor)
         return false;
     for (unsigned i = 0; i < HOST_NAMES_GONE; i++) {

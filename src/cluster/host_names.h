@@ -31,7 +31,11 @@ static inline bool host_names_current(const struct host_names *n, uint64_t round
 }
 
 /* Whether the host still knows the key: the caller may begin to use it now, in the same step. */
-bool host_names_know(const struct host_names *n, const struct host_name *name);
+bool host_names_listed(const struct host_names *n, const struct host_name *name); /* the same, by the list */
+static inline bool host_names_know(const struct host_names *n, const struct host_name *name)
+{
+    return likely(name->round == n->round || !name->generation) || host_names_listed(n, name);
+}
 
 /* Whether the host uses the lock, in the design's eyes. */
 typedef bool (*host_uses)(void *host, uint64_t index, uint64_t now, struct outbox *out);

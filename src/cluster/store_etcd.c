@@ -405,7 +405,8 @@ int store_etcd_open(struct store_etcd *s, enum store_how how, struct store_ident
     s->store = (struct store){.ops = &ops};
     s->seq = s->chain = s->head_revision = 0;
     s->generation = 0;
-    s->buffer = malloc(ETCD_VALUE_MAX);
+    if (!s->buffer) /* else an attempt to open was given up in between */
+        s->buffer = malloc(ETCD_VALUE_MAX);
     if (!s->buffer)
         rc = explain(-ENOMEM, "out of memory");
     else

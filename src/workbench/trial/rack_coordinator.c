@@ -670,6 +670,7 @@ void rack_coordinator_free(struct rack *r)
 {
     for (unsigned i = 0; r->coordinator && i < count_of(r); i++) {
         service_close(&r->coordinator[i].service);
+        free(r->coordinator[i].store.buffer); /* of one that crashed while it opened the log */
         sim_disk_free(&r->coordinator[i].disk);
         free(r->coordinator[i].steward);
     }
