@@ -91,7 +91,7 @@ static bool uses(void *host, uint64_t index, uint64_t at, struct outbox *out)
 {
     (void)at;
     (void)out;
-    return ((const struct host *)host)->used >> index & 1;
+    return index < 64 && (((const struct host *)host)->used >> index & 1);
 }
 
 /* The questions that are under way: whether there is one for this host. */
