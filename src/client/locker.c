@@ -281,8 +281,8 @@ static int peek_once(const struct locker *l, pawl_key key, struct cell *place, s
 
 int locker_query(const struct locker *l, pawl_key key, pawl_state *out)
 {
-    struct cell place;
-    struct lock_view view;
+    struct cell place = {0, 0};
+    struct lock_view view = {0};
     int rc = table_check_key(&l->table, key);
     if (rc)
         return rc;
