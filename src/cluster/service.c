@@ -356,9 +356,9 @@ static int change_config(struct service *s, const struct coord_params *p, struct
 }
 
 /* Lives of a former space of that name, as far as they can be read. */
-static uint32_t lives_before(const struct state_params *where, const char *space)
+static uint32_t lives_before(struct service *s, const struct state_params *where, const char *space)
 {
-    struct service *old = calloc(1, sizeof *old);
+    struct service *old = s->before = calloc(1, sizeof *old);
     struct store_identity identity = {.space = ""};
     uint32_t lives = 0;
     if (!old)
@@ -366,9 +366,9 @@ static uint32_t lives_before(const struct state_params *where, const char *space
     snprintf(identity.space, sizeof identity.space, "%s", space);
     if (!open_store(old, where, STORE_RESTORE, &identity))
         lives = old->state.lives;
-    close_store(old);
-    state_free(&old->state);
+    service_close(old);
     free(old);
+    s->before = NULL;
     return lives;
 }
 
@@ -383,7 +383,7 @@ static void begin_fresh(struct service *s, const struct coord_params *p, const s
     s->state.config.config = *config;
     s->state.lease_ns = config->lease_ns;
     s->state.hosts = (struct state_hosts){.member_ns = rack_member_ns(config), .settled = config->identity.version};
-    s->state.lives = where->path || where->etcd ? (uint32_t)max_u64(where->life, lives_before(where, p->space)) : p->life;
+    s->state.lives = where->path || where->etcd ? (uint32_t)max_u64(where->life, lives_before(s, where, p->space)) : p->life;
     rules_init(&s->state.rules, config->racks);
     if (state_has_names(config))
         directory_init(&s->state.directory, (enum pawl_keys)config->keys, config->locks);
@@ -508,6 +508,11 @@ int service_peek(const struct coord_params *params, const struct state_params *w
 
 void service_close(struct service *s)
 {
+    if (s->before) { /* the process ended in the middle */
+        service_close(s->before);
+        free(s->before);
+        s->before = NULL;
+    }
     close_store(s);
     state_free(&s->state);
     free(s->members);

@@ -33,6 +33,7 @@ struct service {
     struct store *store;     /* null: the state is in memory alone */
     uint32_t first_life;     /* of this coordinator: its steward's terms begin with it, too */
     uint64_t failed;         /* appends that failed */
+    struct service *before;  /* of a former space, while its lives are read */
     struct service_batch batch;
 };
 
