@@ -26,7 +26,7 @@ static bool is_of(const struct coord_packet *p, enum coord_type type, const char
 /* Whether members of a space with this name send heartbeats to this address: then another coordinator had it, and they may hold
  * locks. Lock servers and switches are heard within a tenth of a second, hosts within a quarter of their lease. A heartbeat may
  * be late, and its sender gone: its sender is asked, and the answer counts. */
-static bool has_members(struct coordinating *c, const struct coord_params *p)
+static bool has_members(struct coordinating *c, const struct coord_params *p, struct net_addr *member)
 {
     static _Thread_local struct udp_batch batch;
     uint64_t now = world_now(&world_real), end = now + min_u64(LOOK_NS + p->lease_ns / 3, NS_PER_S),
@@ -38,8 +38,10 @@ static bool has_members(struct coordinating *c, const struct coord_params *p)
         unsigned n = udp_wait(&c->udp, &batch, 0, min_u64(end, now + LOOK_NS));
         for (unsigned i = 0; i < n; i++) {
             const struct coord_packet *k = coord_check(batch.packet[i].data, batch.packet[i].len, 0);
-            if (is_of(k, COORD_THIS, p->space) && k->head.nonce == nonce)
+            if (is_of(k, COORD_THIS, p->space) && k->head.nonce == nonce) {
+                *member = batch.packet[i].from;
                 return true;
+            }
             if (!is_of(k, COORD_BEAT, p->space))
                 continue;
             const struct udp_out question = {.to = batch.packet[i].from, .len = sizeof which, .data = &which};
@@ -220,11 +222,15 @@ int coordinating_open(struct coordinating *c, const struct coord_params *params,
         c->udp.fd = -1;
         return explain(rc, "cannot listen at %s: %s", text, pawl_strerror(rc));
     }
-    if (state && state->how == STORE_FRESH && at.port && has_members(c, params))
+    struct net_addr member;
+    if (state && state->how == STORE_FRESH && at.port && has_members(c, params, &member)) {
+        char text[NET_ADDR_TEXT];
+        net_addr_print(member, text);
         rc = explain(-EADDRINUSE,
-                     "members of a space '%s' send heartbeats to this address: they may hold locks. Stop them before a new space "
-                     "begins; or start without --fresh, with the state of their space",
-                     params->space);
+                     "members of a space '%s' send heartbeats to this address, one of them from %s: they may hold locks. Stop them "
+                     "before a new space begins; or start without --fresh, with the state of their space",
+                     params->space, text);
+    }
     if (!rc)
         rc = c->etcd ? leading_open(c) : open_service(c);
     if (rc)
