@@ -24,7 +24,8 @@ static void basics(pawl *p, pawl *q)
     CHECK_OK(pawl_check(p, &g));
     CHECK_RC(pawl_trylock(q, pawl_id(1), PAWL_EXCLUSIVE, &h), -PAWL_EHELD);
     CHECK_OK(pawl_query(q, pawl_id(1), &state));
-    CHECK(state.mode == PAWL_EXCLUSIVE && state.token >= g.token); /* shiftlock64: the failed try has drawn a token, too */
+    bool draws = !strcmp(design->name, "shiftlock64"); /* the failed try has drawn a token, too */
+    CHECK(state.mode == PAWL_EXCLUSIVE && (draws ? state.token >= g.token : state.token == g.token));
     CHECK_RC(pawl_timedlock(q, pawl_id(1), PAWL_EXCLUSIVE, pawl_in(20 * NS_PER_MS), &h), -ETIMEDOUT);
     CHECK_OK(pawl_extend(p, &g));
     CHECK_RC(pawl_unlock(q, &g), -PAWL_ENOTOWNER);
