@@ -3,7 +3,7 @@
  * processes of the host, which remember the keys that they were told of. It lies in the host's memory, under its mutex.
  *
  * A process that has heard of a key may use it if the host has not forgotten it since. The host has a list of the keys that it
- * forgot last. What a process heard before a round that is no longer in the list, it has to ask for again. */
+ * forgot last. A key that a process heard of before a round that is no longer in the list has to be asked for again. */
 #ifndef PAWL_CLUSTER_HOST_NAMES_H
 #define PAWL_CLUSTER_HOST_NAMES_H
 
