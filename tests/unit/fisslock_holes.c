@@ -521,13 +521,12 @@ static void upgrader_gone_unnoticed(void)
 static void bad_packets(void)
 {
     _Alignas(8) uint8_t good[PACKET_MAX], bad[PACKET_MAX];
-    const struct packet_drops *d, *at_host;
+    const struct packet_drops *d;
     kit_init(&k, 2, 2, 0);
     k.fate = keep_all;
     kit_ask(&k, 1, 0, X, false);
     memcpy(good, k.keep[0].data, sizeof good);
     d = fisslock_switch_drops(k.decider);
-    at_host = fisslock_host_drops(k.host[1]);
     static const struct {
         size_t offset;
         uint8_t value;
@@ -555,7 +554,8 @@ static void bad_packets(void)
         fisslock_switch_packet(k.decider, good, len, 0, &k.out);
     CHECK_EQ(k.out.packets, 0);
     CHECK_EQ(fisslock_switch_word(k.decider, 5), 0);
-    CHECK_EQ(at_host->bad + at_host->alien + at_host->stale + at_host->unreadable, countof(spoil));
+    const struct packet_drops at_host = fisslock_host_drops(k.host[1]);
+    CHECK_EQ(at_host.bad + at_host.alien + at_host.stale + at_host.unreadable, countof(spoil));
     kit_free(&k);
 }
 
