@@ -172,18 +172,22 @@ static bool is_answer(const struct net *n, const struct coord_key *a, const char
     return a->packet.head.index < n->host.header->config.locks && a->len == len && !memcmp(a->bytes, bytes, len);
 }
 
-/* One question and its answer. -EAGAIN: to be asked again soon. */
+/* One question and its answer. -EAGAIN: to be asked again soon, with the stamp of the first answer. */
 static int ask_once(struct net *n, struct coord_key *question, uint64_t until, struct host_name *out)
 {
     const struct host_header *h = n->host.header;
     struct coord_key answer;
+    uint64_t first = question->packet.stamp;
     coord_make(&question->packet, COORD_FIND, h->space, &h->config.identity, world_random(&world_real) | 1);
+    question->packet.stamp = first;
     struct coord_list coordinators = h->coordinators;
     int rc = ask_leader(&coordinators, __atomic_load_n(&h->term, __ATOMIC_ACQUIRE), n->udp.at, &question->packet, sizeof *question,
                         COORD_FOUND, until, &answer, sizeof answer);
     if (rc)
         return rc == -EAGAIN ? -EIO : rc;
     rc = answer.packet.code;
+    if (!first)
+        question->packet.stamp = answer.packet.stamp;
     if (rc)
         return rc < 0 ? rc : -EPROTO;
     if (!is_answer(n, &answer, question->bytes, question->len))

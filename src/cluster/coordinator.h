@@ -16,7 +16,8 @@
  *   THIS      the space's name and identity
  *   HERE      from a host's pool to servers and switch: packets for the host go to this address (client/net.h)
  *   WAKE      between processes of one host: look again
- *   FIND      from any program: which index has this key? A new key gets an index, unless the asker only looks.
+ *   FIND      from any program: which index has this key? A new key gets an index, unless the asker only looks. stamp: that of the
+ *             first answer, if the asker asks again; else 0
  *   KEY_OF    from any program: which key has this index?
  *   FOUND     the answer to both, with the key, its index and generation, a code, and the number of the latest round (stamp)
  *   RETIRE    to a host, in round `round`: do you use these keys? Keys that the host does not use it has to forget.
@@ -243,8 +244,12 @@ struct coord_names {
     uint64_t hand;     /* the cell at which the search for the next keys begins */
     uint64_t again_ns; /* when hosts that have not answered are asked again */
     uint32_t ask_next; /* the next host to be asked; beyond the last: none is */
-    uint64_t in_vain;  /* keys that were to be retired and were in use, since one was retired; and since when: */
-    uint64_t in_vain_ns;
+    struct {
+        uint64_t since_ns; /* when a key was retired last, or the first one found in use since clients ask */
+        uint64_t keys;     /* in use, in the present pass over all keys, which began with this round: */
+        uint64_t began;
+        uint64_t round; /* with which the latest pass began that has ended without success; 0: none */
+    } in_vain;
     bool wanted;       /* a client waits for an index; */
     uint64_t asked_ns; /* and when one asked last */
     uint64_t added;    /* keys, in the quarter of a second before the last one that has ended, and in the present one: */

@@ -118,14 +118,32 @@ static bool all_have_answered(const struct coordinator *c)
     return any || !MISTAKE(c->config.mistakes, COORD_MISTAKE_REUSE);
 }
 
+static void forget_passes(struct coord_names *n, uint64_t now)
+{
+    memset(&n->in_vain, 0, sizeof n->in_vain);
+    n->in_vain.since_ns = now;
+}
+
+/* A key is in use. A pass has two looks at each key, since one look passes over keys that clients asked for. */
+static void count_in_vain(struct coord_names *n, uint64_t used)
+{
+    if (!n->in_vain.keys++)
+        n->in_vain.began = n->round;
+    if (n->in_vain.keys <= 2 * used)
+        return;
+    n->in_vain.round = n->in_vain.began;
+    n->in_vain.keys = 0;
+}
+
 /* Every live host has answered: the keys that none uses are gone, when the log says so. */
 static void end_round(struct coordinator *c, uint64_t now)
 {
     struct coord_names *n = &c->names;
     for (uint32_t i = 0; i < n->count; i++) {
-        bool gone = !n->key[i].stays && !directory_retire(c->directory, n->key[i].cell);
-        n->in_vain_ns = n->in_vain && !gone ? n->in_vain_ns : now;
-        n->in_vain = gone ? 0 : n->in_vain + 1;
+        if (!n->key[i].stays && !directory_retire(c->directory, n->key[i].cell))
+            forget_passes(n, now);
+        else
+            count_in_vain(n, c->directory->used);
     }
     n->count = 0;
     n->wanted = false; /* a client that still waits asks again */
@@ -207,18 +225,20 @@ static void keep(struct coordinator *c, uint64_t cell)
         n->key[i].stays |= n->key[i].cell == cell;
 }
 
-/* No index is free for a new key. -EAGAIN: one may be soon. */
-static int none_free(struct coordinator *c, uint64_t now)
+/* No index is free for a new key. -EAGAIN: one may be soon. -ENOSPC: all keys were in use for a lease, and since this client asked
+ * first: what was found before says nothing of what has been released since. */
+static int none_free(struct coordinator *c, const struct coord_packet *question, uint64_t now)
 {
     struct coord_names *n = &c->names;
     if (!can_retire(c))
         return -ENOSPC;
     n->wanted = true;
     if (now - n->asked_ns > c->config.lease_ns / ASKED_SHARE)
-        n->in_vain = 0; /* no client has waited lately: it is not known which keys are in use */
+        forget_passes(n, now); /* no client has waited lately: it is not known which keys are in use */
     n->asked_ns = now;
     coord_look_after_names(c, now);
-    return n->in_vain > 2 * c->directory->used && now - n->in_vain_ns > c->config.lease_ns ? -ENOSPC : -EAGAIN;
+    bool since_asked = question->stamp && n->in_vain.round > question->stamp;
+    return since_asked && now - n->in_vain.since_ns > c->config.lease_ns ? -ENOSPC : -EAGAIN;
 }
 
 static int add(struct coordinator *c, const struct coord_key *p, uint64_t now, uint64_t *cell)
@@ -229,7 +249,7 @@ static int add(struct coordinator *c, const struct coord_key *p, uint64_t now, u
         return -EAGAIN;
     int rc = directory_add(d, p->bytes, p->len, c->names.generation, cell);
     if (rc == -ENOSPC)
-        return none_free(c, now);
+        return none_free(c, &p->packet, now);
     c->names.adding += !rc;
     return rc;
 }

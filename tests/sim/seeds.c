@@ -54,6 +54,8 @@ static const struct {
     {"citron", 7725432, FAULTS_ALL,
      "took its ticket back again after an unknown outcome, and so took the ticket of the client that had drawn the number"},
     {"srvlock", 1785, FAULTS_ALL, "asked for through the socket of a process that then ended, and answered there for ever"},
+    {"srvlock", 101753, FAULTS_ALL | FAULTS_COORDINATOR,
+     "all keys had been in use for a lease, and were released: the next client was told that there is no room"},
     {"fisslock", 1616, FAULTS_ALL,
      "an agent found by a copy that was no news looked at nothing any more, and the reader in its queue waited"},
     {"fisslock", 21521, (FAULTS_ALL | FAULTS_COORDINATOR) & ~FAULT_BIT(FAULT_ETCD),

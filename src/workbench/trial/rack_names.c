@@ -11,12 +11,13 @@
 
 #define AGAIN_NS NS_PER_MS /* until the question is retransmitted */
 
-static void ask(const struct actor *a, uint64_t key, struct net_addr coordinator)
+static void ask(const struct actor *a, uint64_t key, uint64_t first, struct net_addr coordinator)
 {
     struct rack_client *c = rack_task_of(a)->client;
     struct coord_key k;
     memset(&k, 0, sizeof k);
     coord_make(&k.packet, COORD_FIND, "sim", &c->host->member.welcome.config.identity, rack_task_of(a)->question.nonce);
+    k.packet.stamp = first;
     k.packet.head.from = (struct place){c->host->machine, rack_client_port(c)};
     k.len = (uint32_t)snprintf(k.bytes, sizeof k.bytes, "key %u", (unsigned)key);
     const struct sim_addr from = {.host = c->host->host->id, .port = rack_client_port(c)};
@@ -36,10 +37,11 @@ int rack_find(struct actor *a, uint64_t key, uint64_t deadline, struct packet_as
     struct rack_host *h = c->host;
     struct sim *sim = &c->rack->sim;
     struct coord_list coordinators = h->member.coordinators;
+    uint64_t first = 0; /* the round that the first answer has named */
     while (!is_known(h, key)) {
         t->question.nonce = mix64(++t->question.serial ^ mix64(c->id * ACTORS_MAX + a->number + UINT64_C(1))) | 1;
         t->question.answered = false;
-        ask(a, key, coord_list_at(&coordinators));
+        ask(a, key, first, coord_list_at(&coordinators));
         t->question.waiter = sim_ticket_take(a->task);
         uint64_t until =
             deadline == DEADLINE_TRY || deadline == DEADLINE_NEVER ? UINT64_MAX : sim_host_clock_inverse(h->host, deadline);
@@ -50,6 +52,8 @@ int rack_find(struct actor *a, uint64_t key, uint64_t deadline, struct packet_as
             coord_list_next(&coordinators); /* it stands by, or is gone */
         if (!rack_client_valid(c))
             return -PAWL_ELOST;
+        if (t->question.answered && !first)
+            first = t->question.name.round;
         bool current = t->question.answered && host_names_current(&h->names, t->question.name.round);
         if (current && !t->question.code)
             h->known[key] = t->question.name;
