@@ -88,26 +88,25 @@ static inline uint64_t fast_load64(const char *bytes)
 /* Whether a cell's name is this one. It is stored as words that begin with its length (table.c). */
 static inline bool fast_name_is(const uint64_t *there, const char *name, uint64_t len)
 {
-    uint64_t first = len, words = (len + 1) / 8, rest = (len + 1) % 8;
-    if (likely(len >= 8))
-        first |= fast_load64(name) << 8;
-    else
+    uint64_t first = len, last = len / 8; /* the word of the name's last byte, */
+    if (unlikely(len < 8)) {
         for (uint64_t i = 0; i < len; i++)
             first |= (uint64_t)(unsigned char)name[i] << 8 * (i + 1);
-    uint64_t other = __atomic_load_n(&there[0], __ATOMIC_ACQUIRE) ^ first;
-    if (unlikely(len < 8))
-        return !other;
-    for (uint64_t i = 1; i < words; i++)
+        return __atomic_load_n(&there[0], __ATOMIC_ACQUIRE) == first;
+    }
+    first |= fast_load64(name) << 8;
+    uint64_t end = fast_load64(name + len - 8) >> 8 * (7 - len % 8); /* which begins in the middle of these eight */
+    uint64_t other =
+        (__atomic_load_n(&there[0], __ATOMIC_ACQUIRE) ^ first) | (__atomic_load_n(&there[last], __ATOMIC_ACQUIRE) ^ end);
+    for (uint64_t i = 1; i < last; i++)
         other |= __atomic_load_n(&there[i], __ATOMIC_ACQUIRE) ^ fast_load64(name + 8 * i - 1);
-    if (rest) /* the name's last 8 bytes without those before */
-        other |= __atomic_load_n(&there[words], __ATOMIC_ACQUIRE) ^ fast_load64(name + len - 8) >> 8 * (8 - rest);
     return !other;
 }
 
 /* The same by name. By value, so that the caller's variables stay in registers; no cell has the index UINT64_MAX. */
 static inline struct cell fast_find_name(const struct fast *f, pawl_key key)
 {
-    uint64_t hash = hash_bytes(key.name, key.id, 0), index = table_home(hash, f->home_shift), meta;
+    uint64_t hash = hash_bytes_inline(key.name, key.id, 0), index = table_home(hash, f->home_shift), meta;
     for (unsigned n = 0; n < FAST_PROBES; n++, index = (index + 1) & f->mask)
         if (likely(fast_cell_has(f->cells + (index << f->cell_shift), hash, &meta)) &&
             likely(fast_name_is((const uint64_t *)(f->names + index * LAYOUT_NAME_BYTES), key.name, key.id)))
@@ -115,38 +114,45 @@ static inline struct cell fast_find_name(const struct fast *f, pawl_key key)
     return (struct cell){.index = UINT64_MAX};
 }
 
-/* Takes the lock in that cell with the record that this thread keeps. FAST_NO: not taken, the record is kept as before;
- * FAST_STRAY: taken, but the cell belongs to another key by now. */
+/* The lease word if the session lives, else 0. Asked after a lock was taken (I1). No clock: a lease that was not withdrawn by now
+ * keeps the session for SEAT_GRACE_NS at least. */
+static inline uint64_t fast_lease(const struct fast *f)
+{
+    uint64_t lease = __atomic_load_n(f->word.lease, __ATOMIC_ACQUIRE);
+    bool alive = lease >> LEASE_WITHDRAWN_SHIFT == f->word.live && !__atomic_load_n(f->word.ended, __ATOMIC_ACQUIRE);
+    return likely(alive) ? lease : 0;
+}
+
+/* Takes the lock in that cell with the record that this thread keeps. FAST_NO: not taken, the record is kept as before; FAST_STRAY:
+ * taken, but the cell belongs to another key by now, or the session does not live; the grant is to be given back. */
 enum fast_result { FAST_NO, FAST_HELD, FAST_STRAY };
 
 static inline enum fast_result fast_lock(const struct fast *f, char *cell, uint64_t index, uint64_t meta, enum pawl_mode mode,
-                                         struct hold *h)
+                                         pawl_grant *out)
 {
     struct hold_kept *kept = &hold_kept;
     if (unlikely(kept->session != f->session || mode - PAWL_SHARED > PAWL_EXCLUSIVE - PAWL_SHARED))
         return FAST_NO;
     struct word_lock *lock = (struct word_lock *)(cell + f->lock_offset);
-    h->index = index;
-    h->mode = mode;
-    h->record = kept->record;
-    h->serial = (record_serial(f->word.records[h->record]) + 1) & FIELD_MAX(RECORD_SERIAL_BITS);
-    uint64_t index_serial = record_word(RECORD_FREE, h->serial, index);
-    if (unlikely(!word_fast_lock(&f->word, lock, h->record, index_serial, mode == PAWL_SHARED, &h->token))) {
-        __atomic_store_n(&f->word.records[h->record], record_word(RECORD_SPARE, h->serial, 0), __ATOMIC_RELEASE);
+    uint32_t record = kept->record;
+    uint64_t serial = (record_serial(f->word.records[record]) + 1) & FIELD_MAX(RECORD_SERIAL_BITS), token;
+    uint64_t index_serial = record_word(RECORD_FREE, serial, index);
+    if (unlikely(!word_fast_lock(&f->word, lock, record, index_serial, mode == PAWL_SHARED, &token))) {
+        __atomic_store_n(&f->word.records[record], record_word(RECORD_SPARE, serial, 0), __ATOMIC_RELEASE);
         return FAST_NO;
     }
     kept->session = 0;
-    return likely(f->keys == PAWL_KEYS_DENSE || __atomic_load_n((uint64_t *)cell + 1, __ATOMIC_ACQUIRE) == meta) ? FAST_HELD
-                                                                                                                 : FAST_STRAY;
-}
-
-/* After the lock was taken (I1): the lease if the session lives, else 0. */
-static inline uint64_t fast_lease(const struct fast *f)
-{
-    uint64_t now = world_clock(CLOCK_MONOTONIC_COARSE);
-    uint64_t lease = __atomic_load_n(f->word.lease, __ATOMIC_ACQUIRE);
-    bool alive = lease >> LEASE_EPOCH_SHIFT == f->word.live && now >> LEASE_STAMP_SHIFT < lease_stamp(lease);
-    return likely(alive) ? lease : 0;
+    uint64_t lease = fast_lease(f);
+    *out = (pawl_grant){
+        .token = token,
+        .expiry_ns = lease_expiry_ns(lease),
+        .mode = mode,
+        .hold = record,
+        .index = index,
+        .serial = f->identity | serial,
+    };
+    bool same = f->keys == PAWL_KEYS_DENSE || __atomic_load_n((uint64_t *)cell + 1, __ATOMIC_ACQUIRE) == meta;
+    return likely(lease && same) ? FAST_HELD : FAST_STRAY;
 }
 
 static inline bool fast_unlock(const struct fast *f, const pawl_grant *g)

@@ -11,7 +11,8 @@
 /* All that it needs, in one cache line. */
 struct word_fast {
     const uint64_t *lease;
-    uint64_t live; /* what the lease word's upper part says while the session lives */
+    const bool *ended; /* the session's */
+    uint64_t live;     /* the lease word's upper part while the session lives and its lease was not withdrawn */
     uint64_t *records;
     uint64_t owner; /* the exclusive word of record 0 with token 0 */
     uint64_t token_base;
@@ -22,7 +23,8 @@ static inline void word_fast_init(struct word_fast *f, const struct seat *seat)
     const struct hold first = {.record = 0};
     *f = (struct word_fast){
         .lease = seat->me->lease,
-        .live = lease_word(SLOT_LIVE, seat->me->epoch, 0) >> LEASE_EPOCH_SHIFT,
+        .live = lease_word(SLOT_LIVE, seat->me->epoch, 0) >> LEASE_WITHDRAWN_SHIFT,
+        .ended = &seat->me->ended,
         .records = seat->me->shadow,
         .owner = word_make(WORD_EXCLUSIVE, word_owner(seat, &first), 0),
         .token_base = seat->space->token_base,
