@@ -17,6 +17,7 @@
 /* Lies in a page that a forked child sees empty, so that `cells` is null in the child, too. */
 struct fast {
     struct word_fast word;
+    const struct seat *seat;
     uint64_t alive;       /* FAST_ALIVE in the process that opened the handle */
     char *cells;          /* null: this path is not available */
     const char *names;    /* null: keys are numbers */
@@ -37,6 +38,7 @@ static inline void fast_init(struct fast *f, const struct locker *l, uint64_t id
     if (!fab_is_shm(l->seat.ep) || l->seat.space->design->acquire != design_word.acquire)
         return;
     word_fast_init(&f->word, &l->seat);
+    f->seat = &l->seat;
     f->cells = fab_shm_ptr(l->seat.ep, l->table.cells);
     f->names = l->table.keys == PAWL_KEYS_NAMED ? fab_shm_ptr(l->seat.ep, l->table.names) : NULL;
     f->mask = l->table.buckets - 1;
@@ -155,6 +157,26 @@ static inline enum fast_result fast_lock(const struct fast *f, char *cell, uint6
     return likely(lease && same) ? FAST_HELD : FAST_STRAY;
 }
 
+/* The lock is free: the thread keeps the record for its next one. */
+static inline void fast_keep(const struct fast *f, const pawl_grant *g)
+{
+    hold_kept.session = f->session;
+    hold_kept.record = g->hold;
+    uint64_t serial = g->serial & FIELD_MAX(RECORD_SERIAL_BITS);
+    __atomic_store_n(&f->word.records[g->hold], record_word(RECORD_SPARE, serial, 0), __ATOMIC_RELEASE);
+}
+
+/* Others wait for the lock, or the grant is not a hold. A function of its own, so that it takes no registers from the usual path.
+ */
+static __attribute__((noinline, unused)) bool fast_unlock_waited(const struct fast *f, const pawl_grant *g, struct word_lock *lock)
+{
+    if (!word_fast_unlock(&f->word, lock, g->hold, g->token, WORD_WAITERS))
+        return false;
+    fast_keep(f, g);
+    fab_wake(f->seat->ep, space_lock_addr(f->seat->space, g->index), WORD_WATCH, 1);
+    return true;
+}
+
 static inline bool fast_unlock(const struct fast *f, const pawl_grant *g)
 {
     struct hold_kept *kept = &hold_kept;
@@ -162,12 +184,9 @@ static inline bool fast_unlock(const struct fast *f, const pawl_grant *g)
                  g->serial >> RECORD_SERIAL_BITS != f->identity >> RECORD_SERIAL_BITS || kept->session || !kept->returns))
         return false;
     struct word_lock *lock = (struct word_lock *)(f->cells + (g->index << f->cell_shift) + f->lock_offset);
-    if (unlikely(!word_fast_unlock(&f->word, lock, g->hold, g->token)))
-        return false;
-    kept->session = f->session;
-    kept->record = g->hold;
-    uint64_t serial = g->serial & FIELD_MAX(RECORD_SERIAL_BITS);
-    __atomic_store_n(&f->word.records[g->hold], record_word(RECORD_SPARE, serial, 0), __ATOMIC_RELEASE);
+    if (unlikely(!word_fast_unlock(&f->word, lock, g->hold, g->token, 0)))
+        return fast_unlock_waited(f, g, lock);
+    fast_keep(f, g);
     return true;
 }
 

@@ -72,11 +72,12 @@ static inline bool word_fast_lock(const struct word_fast *f, struct word_lock *l
     return true;
 }
 
-/* An exclusive hold without waiters. The caller closes the record. */
-static inline bool word_fast_unlock(const struct word_fast *f, struct word_lock *lock, uint32_t record, uint64_t token)
+/* An exclusive hold, without waiters (`flags` 0) or with (WORD_WAITERS). The caller closes the record, and wakes a waiter. */
+static inline bool word_fast_unlock(const struct word_fast *f, struct word_lock *lock, uint32_t record, uint64_t token,
+                                    uint64_t flags)
 {
     uint64_t free_word = (token - f->token_base) & WORD_TOKEN_MAX;
-    uint64_t held = word_fast_owner(f, record) + free_word;
+    uint64_t held = (word_fast_owner(f, record) + free_word) | flags;
     return __atomic_compare_exchange_n(&lock->word, &held, free_word, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
