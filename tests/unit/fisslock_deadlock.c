@@ -204,6 +204,8 @@ static void check_upgrades(unsigned first, unsigned second)
     CHECK_EQ(outcome(second, 0), -EDEADLK);
     CHECK_EQ(outcome(first, 0), -EINPROGRESS);
     check_held(second, 0);
+    CHECK_EQ(kit_convert(&k, second, 0, S), PACKET_DONE); /* it has that: the refusal before is forgotten */
+    CHECK_EQ(outcome(second, 0), 0);
     /* Again, when the first has given up and the packets that say so were lost. */
     k.fate = lose_withdrawals;
     kit_give_up(&k, first, 0);

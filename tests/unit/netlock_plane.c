@@ -280,6 +280,21 @@ static void test_full_priorities(void)
     free(p);
 }
 
+/* A CALL that comes while the lock is held does not call the server: the release does. */
+static void test_call_too_early(void)
+{
+    uint32_t lock;
+    struct plane *p = plane_few(8, 4, 2, 0, &lock);
+    struct netlock_pass low = packet(NETLOCK_OP_ACQUIRE, 1, 1, X);
+    uint32_t ticket = acquire(p, lock, 0, X).ticket[0];
+    low.priority = 7;
+    CHECK_EQ(run(p, lock, low).out, NETLOCK_OUT_FORWARD);
+    CHECK(plane_lows(p, lock) && !plane_waiting(p, lock));
+    CHECK_EQ(run(p, lock, packet(NETLOCK_OP_CALL, 0, 0, 0)).out, 0);
+    CHECK(release(p, lock, 0, ticket).out & NETLOCK_OUT_NOTIFY);
+    free(p);
+}
+
 /* Of eight priorities two have a queue here: the others wait at the server, and come when they are called. */
 static void test_low(void)
 {
@@ -356,6 +371,7 @@ static void test_quota(void)
     CHECK_EQ(plane_charge(p, 1, 1, 200, 100000 + 1900 + 2048), 0);
     CHECK_EQ(plane_charge(p, 1, 1, 201, 100000 + 1900), 0);
     CHECK(plane_charge(p, 1, 1, 202, 100000 + 1900 + 10));
+    CHECK_EQ(plane_charge(p, 1, 1, 201, 100000 + 1900 + 10), 0); /* the same request once more: it has paid */
     free(p);
 }
 
@@ -806,6 +822,7 @@ int main(void)
     test_overflow();
     test_priorities();
     test_full_priorities();
+    test_call_too_early();
     test_low();
     test_quota();
     test_regions();

@@ -205,6 +205,28 @@ static int ask(uint32_t request, uint64_t index, bool try)
     return requests_outcome(host, request, &answer) ? 1 : answer.result;
 }
 
+/* A tenant or a priority that there is not: the switch refuses it, whatever else its policy is. */
+static void no_such_policy(uint64_t levels)
+{
+    begin(0);
+    CHECK_EQ(command(NETLOCK_COMMAND_PRIORITIES, 0, levels, 0), 0);
+    pass(50 * NS_PER_MS);
+    for (unsigned i = 0; i < 3; i++) {
+        const struct packet_ask a = {.request = i,
+                                     .mode = PAWL_SHARED,
+                                     .index = 1,
+                                     .tenant = i == 1 ? PACKET_TENANTS : 0,
+                                     .priority = i == 2 ? NETLOCK_PRIORITIES : 0};
+        bool fine = !i || (i == 2 && !levels); /* without priorities their number is not looked at */
+        struct packet_answer answer;
+        CHECK_EQ(netlock_acquire(host, &a, now, &out), PACKET_WAIT);
+        settle();
+        CHECK_EQ(requests_outcome(host, i, &answer), 0);
+        CHECK_EQ(answer.result, fine ? 0 : -EINVAL);
+    }
+    end();
+}
+
 /* So many at once, then one by one: a try is refused, the others wait for their turn. */
 static void quota(uint64_t options)
 {
@@ -237,6 +259,8 @@ int main(void)
 {
     commands();
     priorities_change();
+    no_such_policy(0);
+    no_such_policy(2);
     quota(0);
     quota(NETLOCK_SERVERS_ONLY);
     return 0;

@@ -781,8 +781,27 @@ static void bad_packets(void)
     CHECK_EQ(srv_acquire(host[1], &beyond, now, &out), -EINVAL);
 }
 
+/* Every lock has a place of its own, at a server that there is. */
+static void places(uint64_t options)
+{
+    for (uint16_t servers = 1; servers <= 5; servers++)
+        for (uint64_t locks = 1; locks <= 12; locks++) {
+            const struct rack_config c = {.servers = servers, .locks = locks, .options = options};
+            bool used[5][12] = {{false}};
+            for (uint64_t index = 0; index < locks; index++) {
+                unsigned s = srv_of(&c, index);
+                uint64_t place = srv_place(&c, index);
+                CHECK(s < servers && place < srv_range(&c) && srv_range(&c) <= locks);
+                CHECK(!used[s][place]);
+                used[s][place] = true;
+            }
+        }
+}
+
 int main(void)
 {
+    places(0);
+    places(SRV_BY_RANGE);
     lease_first();
     lease_ends();
     retries();
