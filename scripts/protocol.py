@@ -49,7 +49,7 @@ CONCERNS = [
     ("src/dataplane/shards", ["netlock-switches", "fisslock-racks"], ["unit/rules"]),
     ("src/dataplane/", ON_NODE, NODE_TESTS),
     ("src/cluster/host", PACKETS, ["unit/host_file"] + RACK_TESTS + ["udp/contract"]),
-    ("src/cluster/join", PACKETS, RACK_TESTS + ["udp/contract"]),
+    ("src/cluster/join", PACKETS, ["unit/join_answers"] + RACK_TESTS + ["udp/contract"]),
     ("src/cluster/leader", [], ["unit/etcd", "unit/addresses"]),
     ("src/cluster/store_etcd", [], ["unit/etcd"]),
     ("src/cluster/addresses", [], ["unit/addresses"]),
