@@ -293,6 +293,13 @@ static void queued(void)
     give(&again);
     CHECK_EQ(sent(SRV_QUEUED).head.to.port, 33);
     check_waits(1, 0);
+    CHECK_EQ(srv_give_up(host[1], 0, -ETIMEDOUT, now, &out), PACKET_DONE);
+    struct srv_packet r = sent(SRV_RELEASE);
+    give(&q); /* late: the server may still have the request in its queue */
+    CHECK(!requests_idle(host[1], 0));
+    give(&r);
+    settle();
+    CHECK(requests_idle(host[1], 0));
 }
 
 /* A try that no server answers ends after a lease. */
