@@ -255,8 +255,34 @@ static void quota(uint64_t options)
     end();
 }
 
+/* A host whose lease has ended gets nothing by an ACQUIRE that was under way for long: it would not know that it holds the lock. */
+static void late_request(void)
+{
+    begin(0);
+    const struct packet_ask a = {.request = 0, .mode = PAWL_EXCLUSIVE, .index = 1};
+    CHECK_EQ(netlock_acquire(host, &a, now, &out), PACKET_WAIT);
+    CHECK_EQ(out.packets, 1);
+    static struct netlock_packet late;
+    memcpy(&late, outbox_packet(&out, 0), sizeof late);
+    outbox_clear(&out);
+    for (uint64_t until = now + 3 * config.lease_ns; now < until; now += config.retry_ns) { /* the host is silent */
+        netlock_server_tick(server, now, &out);
+        take();
+        netlock_switch_tick(sw, now, &out);
+        settle();
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        uint64_t stale = ((const struct nl_switch *)sw)->drops.stale;
+        netlock_switch_packet(sw, &late, sizeof late, now, &out);
+        CHECK_EQ(out.packets, 0);
+        CHECK_EQ(((const struct nl_switch *)sw)->drops.stale, stale + 1);
+    }
+    end();
+}
+
 int main(void)
 {
+    late_request();
     commands();
     priorities_change();
     no_such_policy(0);
