@@ -22,7 +22,7 @@ FISSLOCK_TESTS = ["unit/fisslock", "unit/fisslock_deadlock", "unit/fisslock_hole
 COORDINATED = ["srvlock@rack", "fisslock@rack"]
 ON_NODE = ["word@node", "shiftlock@node", "alock@node", "citron@node"]
 RACK_TESTS = ["unit/coordinator", "unit/coordinator_beats", "unit/coordinator_hosts", "unit/coordinator_input", "unit/names", "unit/directory", "unit/rules",
-              "unit/state_input", "unit/store", "unit/identity", "unit/many_names",
+              "unit/state_input", "unit/store", "unit/identity", "unit/many_names", "unit/addresses", "unit/etcd",
               "fuzz/coordinator", "sim/coordinator"]
 NODE_TESTS = ["unit/memnode", "unit/sim_node", "fuzz/verbs", "sim/node"]
 # Of the first prefix that fits: the designs whose campaigns, and the tests, that concern a file.
@@ -32,7 +32,7 @@ CONCERNS = [
     ("src/designs/alock/", ["alock"], ["unit/alock", "sim/each_request=alock", "sim/alock"]),
     ("src/designs/citron/", ["citron"], ["unit/citron_tree", "sim/citron_layout", "sim/citron_tickets", "sim/citron_crowd",
                                          "sim/citron_cost", "shm/ranges=citron", "sim/ranges",
-                                         "sim/each_request=citron", "shm/contract=citron", "sim/citron"]),
+                                         "sim/each_request=citron", "shm/contract=citron", "sim/inspect", "sim/citron"]),
     ("src/designs/mutex/", ["mutex"], ["shm/ranges", "shm/contract=mutex", "sim/ranges"]),
     ("src/designs/srvlock/", ["srvlock"], ["unit/srvlock", "unit/packet_input", "fuzz/srvlock", "sim/srvlock"]),
     ("src/designs/netlock/deadlock", ["netlock"], NETLOCK_TESTS + ["sim/deadlock"]),

@@ -23,6 +23,7 @@ static struct {
     _Alignas(8) uint8_t data[PACKET_MAX];
 } flight[FLIGHT], commanded;
 static unsigned flying;
+static uint16_t grant_port; /* of the process that the latest GRANT was sent to */
 
 static void take(void)
 {
@@ -44,6 +45,8 @@ static void settle(void)
         memcpy(data, flight[0].data, len);
         memmove(flight, flight + 1, --flying * sizeof *flight);
         const struct packet_head *h = (const void *)data;
+        if (h->type == NETLOCK_GRANT)
+            grant_port = h->to.port;
         if (h->type == NETLOCK_COMMANDED) {
             commanded.len = len;
             memcpy(commanded.data, data, len);
@@ -280,8 +283,36 @@ static void late_request(void)
     end();
 }
 
+/* A grant goes to the process that asked. If that one has ended, another process of its host asks again, and is told. */
+static void ports(uint64_t options)
+{
+    begin(options);
+    const struct packet_ask first = {.request = 0, .port = 9, .mode = PAWL_EXCLUSIVE, .index = 1},
+                            second = {.request = 1, .port = 11, .mode = PAWL_EXCLUSIVE, .index = 1};
+    CHECK_EQ(netlock_acquire(host, &first, now, &out), PACKET_WAIT);
+    settle();
+    CHECK(requests_hold(host, 0) && grant_port == 9);
+    CHECK_EQ(netlock_acquire(host, &second, now, &out), PACKET_WAIT);
+    CHECK_EQ(out.packets, 1);
+    struct netlock_packet again;
+    memcpy(&again, outbox_packet(&out, 0), sizeof again);
+    settle();
+    again.head.from.port = 12;
+    if (again.head.to.machine == SERVER)
+        netlock_server_packet(server, &again, sizeof again, now, &out);
+    else
+        netlock_switch_packet(sw, &again, sizeof again, now, &out);
+    settle();
+    CHECK_EQ(netlock_release(host, 0, now, &out), 0);
+    settle();
+    CHECK(requests_hold(host, 1) && grant_port == 12);
+    end();
+}
+
 int main(void)
 {
+    ports(0);
+    ports(NETLOCK_SERVERS_ONLY);
     late_request();
     commands();
     priorities_change();
