@@ -109,6 +109,7 @@ static void begin(uint64_t options)
 
 static void end(void)
 {
+    CHECK_EQ(((const struct nl_switch *)sw)->drops.alien, 0);
     free(sw);
     free(server);
     free(steward);
