@@ -199,6 +199,7 @@ static void check_upgrades(unsigned first, unsigned second)
     lock(1, 0, 0, 5, S); /* the agent is here */
     lock(2, 0, 0, 5, S);
     lock(3, 0, 0, 5, S);
+    CHECK_EQ(kit_convert(&k, first, 1, X), -PAWL_ENOTOWNER); /* holds nothing */
     CHECK_EQ(kit_convert(&k, first, 0, X), PACKET_WAIT);
     kit_convert(&k, second, 0, X);
     CHECK_EQ(outcome(second, 0), -EDEADLK);
