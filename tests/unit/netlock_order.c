@@ -551,6 +551,13 @@ static void test_late_give(void)
     }
     CHECK(late.len);
     settle(b, FLIGHT);
+    CHECK_EQ(switch_move_in(b->sw, 0, 0, 0, b->now, &b->out), -EINVAL);
+    CHECK_EQ(switch_move_in(b->sw, 0, NETLOCK_SIZE_MAX + 1, 0, b->now, &b->out), -EINVAL);
+    CHECK_EQ(switch_move_in(b->sw, 0, 1, UINT8_MAX + 1, b->now, &b->out), -EINVAL);
+    CHECK_EQ(switch_move_in(b->sw, 0, NETLOCK_SIZE_MAX, 0, b->now, &b->out), -ENOSPC); /* as large as a queue may be: no room */
+    CHECK_EQ(switch_move_in(b->sw, 0, 1, UINT8_MAX, b->now, &b->out), 0);
+    send(b);
+    settle(b, FLIGHT);
     move_in_anew(b, ALL, ALL);
     netlock_server_packet(b->server, late.data, late.len, b->now, &b->out);
     CHECK_EQ(b->out.packets, 0);
