@@ -24,36 +24,74 @@
 
 /* ---- the library's thread ---- */
 
-/* Asleep until it is called or its time has come; else it looks every FLUSH_NS, and need not be called. */
-enum { AWAKE = 0, ASLEEP = 1 };
+/* Asleep, or waiting for packets of operations in flight, until it is called or its time has come; else it looks every FLUSH_NS,
+ * and need not be called. */
+enum { AWAKE = 0, ASLEEP = 1, SERVING = 2 };
 
+/* With the endpoint's lock. */
 static void ring(struct memory_session *m)
 {
-    if (__atomic_exchange_n(&m->doorbell, AWAKE, __ATOMIC_ACQ_REL) == ASLEEP)
+    switch (__atomic_exchange_n(&m->doorbell, AWAKE, __ATOMIC_ACQ_REL)) {
+    case ASLEEP:
         syscall(SYS_futex, &m->doorbell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+        break;
+    case SERVING:
+        node_udp_nudge(m->far);
+        break;
+    default:
+        break;
+    }
 }
 
+/* Operations may have nearer deadlines than the threads know that wait for packets. */
 void memory_far_changed(struct pawl *p)
 {
-    ring(memory_of(p));
+    struct memory_session *m = memory_of(p);
+    struct fab_node *n = &m->far->node;
+    n->io->lock(n);
+    m->called = true;
+    ring(m);
+    node_udp_nudge(m->far);
+    n->io->unlock(n);
 }
 
 /* With the endpoint's lock. */
 static void on_pending(void *ctx)
 {
     struct memory_session *m = ctx;
-    if (__atomic_load_n(&m->doorbell, __ATOMIC_RELAXED) == ASLEEP)
+    if (__atomic_load_n(&m->doorbell, __ATOMIC_RELAXED) != AWAKE)
         ring(m);
+}
+
+/* From now on `ring` wakes this thread. False: there was a call that did not. */
+static bool lie_down(struct memory_session *m, uint32_t how)
+{
+    struct fab_node *n = &m->far->node;
+    n->io->lock(n);
+    bool idle = !n->open && !m->called && !__atomic_load_n(&m->handle.stop, __ATOMIC_ACQUIRE);
+    m->called = false;
+    __atomic_store_n(&m->doorbell, idle ? how : AWAKE, __ATOMIC_RELEASE);
+    n->io->unlock(n);
+    return idle;
 }
 
 static void sleep_until(struct memory_session *m, uint64_t until)
 {
     uint64_t now = world_now(&world_real), left = until > now ? until - now : 0;
     struct timespec patience = {.tv_sec = (time_t)(left / NS_PER_S), .tv_nsec = (long)(left % NS_PER_S)};
-    __atomic_store_n(&m->doorbell, ASLEEP, __ATOMIC_SEQ_CST);
-    if (!__atomic_load_n(&m->handle.stop, __ATOMIC_ACQUIRE))
+    if (lie_down(m, ASLEEP))
         syscall(SYS_futex, &m->doorbell, FUTEX_WAIT_PRIVATE, ASLEEP, &patience, NULL, 0);
     __atomic_store_n(&m->doorbell, AWAKE, __ATOMIC_RELEASE);
+}
+
+/* Operations in flight, while there are any. False: there are none, or a thread that reaps sees to them. */
+static bool serve_until(struct memory_session *m, uint64_t until, bool idle)
+{
+    if (!idle || !lie_down(m, SERVING))
+        until = min_u64(until, world_now(&world_real) + FLUSH_NS);
+    bool served = memory_far_serve(m, until);
+    __atomic_store_n(&m->doorbell, AWAKE, __ATOMIC_RELEASE);
+    return served;
 }
 
 static void nap(void)
@@ -82,7 +120,9 @@ static void keep(struct memory_session *m)
         uint64_t requests, due = fab_node_tick(n, &requests);
         idle = requests != sent || due != UINT64_MAX ? 0 : idle + 1;
         sent = requests;
-        if (idle < BUSY_ROUNDS)
+        if (serve_until(m, next, idle >= BUSY_ROUNDS))
+            continue;
+        if (idle < BUSY_ROUNDS || __atomic_load_n(&m->reapers, __ATOMIC_ACQUIRE))
             nap();
         else
             sleep_until(m, next);
@@ -223,16 +263,9 @@ int memory_far_close(struct pawl *p)
     struct memory_session *m = memory_of(p);
     if (!handle_is_ours(p)) /* thread and connection are the parent's: a child leaves its copies alone */
         return 0;
+    memory_far_drain(m);
     handle_stop(p, memory_far_changed);
     int rc = m->close_result;
     free_far(m);
     return rc;
-}
-
-/* Operations in flight need a fabric that waits without a thread. */
-int memory_far_admit(struct pawl *p, const pawl_request *r, uint64_t *index)
-{
-    (void)r, (void)index;
-    return explain(-PAWL_ENOTSUP, "%s: sessions on a memory node have no asynchronous operations; use a thread",
-                   memory_of(p)->name);
 }
