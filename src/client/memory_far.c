@@ -17,7 +17,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define CONNECT_NS (15 * NS_PER_S) /* for which a node is asked: longer than a lease, which it may have to wait out */
 #define ROUND_NS (500 * NS_PER_MS) /* how often the session is renewed, if its lease is longer than three of these */
 #define FLUSH_NS (1 * NS_PER_MS)   /* how long a store to a word of the session's own may wait for a verb that takes it along */
 #define BUSY_ROUNDS 16 /* flushes without anything to send, after which the library's thread sleeps until it is called */
@@ -162,7 +161,7 @@ static void *library_thread(void *arg)
 /* A process that said that it would use the memory directly, and cannot, connects once more without saying so. */
 static int connect_node(struct memory_session *m, const struct net_where *w)
 {
-    uint64_t deadline = world_now(&world_real) + CONNECT_NS;
+    uint64_t deadline = w->deadline;
     int rc = far_open(w, m->name, w->through_node ? 0 : fab_shm_proof(), deadline, &m->far);
     if (rc || !(m->far->node.can & VERBS_CAN_NEAR))
         return rc;
@@ -174,11 +173,13 @@ static int connect_node(struct memory_session *m, const struct net_where *w)
     return far_open(w, m->name, 0, deadline, &m->far);
 }
 
-static int attach(struct memory_session *m, const pawl_options *o)
+static int attach(struct memory_session *m, const struct net_where *w, const pawl_options *o)
 {
     struct layout_header header;
     const struct layout_header *h = &header;
     int rc = far_attach(m->far, m->name, &header);
+    if (!rc)
+        rc = far_check_place(w, m->name, h);
     if (!rc)
         rc = memory_check_requirements(o, h, m->name);
     if (rc)
@@ -242,7 +243,7 @@ int memory_far_open(const struct net_where *w, const pawl_options *o, struct paw
     if (!rc)
         rc = connect_node(m, w);
     if (!rc)
-        rc = attach(m, o);
+        rc = attach(m, w, o);
     if (!rc)
         rc = make_books(m);
     if (!rc) {

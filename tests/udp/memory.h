@@ -14,6 +14,7 @@ struct node_test {
     enum pawl_keys keys;
     uint64_t capacity;
     uint32_t sessions, holds;
+    uint8_t node, nodes; /* of several; 0 of 0: there is one */
     bool fresh, local;
 };
 
@@ -30,6 +31,8 @@ static inline void node_main(void *arg)
     const struct memory_node_params p = {
         .layout = {.design = t->design,
                    .keys = t->keys,
+                   .node = t->node,
+                   .nodes = t->nodes,
                    .capacity = t->capacity,
                    .sessions = t->sessions,
                    .holds = t->holds,
