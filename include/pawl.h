@@ -127,7 +127,8 @@ enum {
  *   local:/PATH                 a segment at a path of your choice
  *   pawl://ADDRESS:PORT/SPACE   a rack, at the address of its coordinator (pawl serve): an IPv4 address, an IPv6 address in brackets
  *                               or a host name, which the resolver is asked for. Several coordinators of one rack have commas
- *                               between them, pawl://A,B,C:PORT/SPACE. The space exists already, so the options'
+ *                               between them, pawl://A,B,C:PORT/SPACE, and so have several memory nodes of one space, all of
+ *                               them in their order. The space exists already, so the options'
  *                               design, keys and capacity are requirements. The first use of a key asks the coordinator.
  *                               "?wire=afxdp" behind SPACE bypasses the network stack; where that is impossible a line on standard
  *                               error says why

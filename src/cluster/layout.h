@@ -25,7 +25,8 @@ struct layout_header {
     uint32_t header_bytes;
     uint8_t boot_id[LAYOUT_BOOT_ID_LEN];
     char design[LAYOUT_DESIGN_LEN];
-    uint32_t keys; /* enum pawl_keys */
+    uint16_t keys;       /* enum pawl_keys */
+    uint8_t node, nodes; /* which of how many memory nodes has this part of the space; 0 of 0: there is one */
     uint32_t slot_count;
     uint64_t lock_size;
     uint64_t capacity;
@@ -60,6 +61,7 @@ struct layout_header {
 struct layout_params {
     const struct design *design;
     enum pawl_keys keys;
+    uint8_t node, nodes; /* as in the header */
     uint64_t capacity;
     uint32_t sessions;
     uint32_t holds;
