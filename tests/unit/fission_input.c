@@ -136,8 +136,27 @@ static void spills(void)
     CHECK(!spill_is_control(bytes, sizeof(struct packet_head) - 1));
 }
 
+/* After the switch lost its state the first report of a lock counts. A later one is the same hold, another reader, or contradicts
+ * it. */
+static void reports(void)
+{
+    uint64_t word = 0, token = 0;
+    CHECK(fission_reported(&word, &token, 1, FISSION_EXCLUSIVE));
+    uint64_t first = word;
+    CHECK(fission_reported(&word, &token, 1, FISSION_EXCLUSIVE));
+    CHECK(!fission_reported(&word, &token, 2, FISSION_EXCLUSIVE) && !fission_reported(&word, &token, 2, FISSION_SHARED));
+    CHECK(word == first && fission_word_machine(word) == 1);
+    word = 0;
+    CHECK(fission_reported(&word, &token, 1, FISSION_SHARED));
+    first = word;
+    CHECK(fission_reported(&word, &token, 1, FISSION_SHARED) && fission_reported(&word, &token, 2, FISSION_SHARED));
+    CHECK(!fission_reported(&word, &token, 1, FISSION_EXCLUSIVE) && !fission_reported(&word, &token, 2, FISSION_EXCLUSIVE));
+    CHECK(word == first && fission_word_machine(word) == 1);
+}
+
 int main(void)
 {
+    reports();
     spills();
     heads();
     lengths();
