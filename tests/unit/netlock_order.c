@@ -32,6 +32,7 @@ enum { IDLE, ASKED, SEEN, HELD };
 struct bench {
     struct rack_config config;
     void *host[HOSTS + 1], *sw, *server, *steward;
+    uint16_t dead; /* a host that hears nothing */
     struct flying *flight;
     unsigned flying;
     uint64_t now, arrivals;
@@ -111,7 +112,7 @@ static void deliver(struct bench *b)
         b->low += p->head.type == NETLOCK_ACQUIRE && p->flags & NETLOCK_LOW;
         b->calls += p->head.type == NETLOCK_NOTIFY && p->flags & NETLOCK_LOW;
         netlock_server_packet(b->server, p, f.len, b->now, &b->out);
-    } else {
+    } else if (p->head.to.machine != b->dead) {
         note_grant(b, p);
         b->gone += p->head.type == NETLOCK_GONE;
         netlock_host_packet(b->host[p->head.to.machine], p, f.len, b->now, &b->out);
@@ -507,6 +508,62 @@ static void test_push_while_draining(void)
     tear_down(b);
 }
 
+/* A host is lost, and never comes back under its number (kept seeds 100155 and 100841). */
+static void lose_host(struct bench *b, uint16_t host)
+{
+    b->dead = host;
+    switch_bar(b->sw, switch_machine(b->sw, host), switch_machine(b->sw, host)->until_ns);
+    switch_end_machine(b->sw, host, b->now, &b->out);
+    send(b);
+}
+
+/* The server pushes a request of a host whose lease at the switch has ended: the next in the queue gets the lock all the same. */
+static void test_push_of_lost(void)
+{
+    const unsigned third = 2 * REQUESTS, fourth = 3 * REQUESTS;
+    struct bench *b = set_up(1, UINT64_C(64) << NETLOCK_SLOTS_SHIFT);
+    ((struct nl_switch *)b->sw)->churn_ns = UINT64_MAX;
+    move_in_anew(b, 2, 0);
+    for (unsigned i = 0; i <= fourth; i += REQUESTS) { /* two fill the queue, two go to q2 */
+        ask_for(b, i, 0);
+        send(b);
+        settle(b, FLIGHT);
+    }
+    lose_host(b, 3);
+    release(b, 1);
+    settle(b, FLIGHT);
+    release(b, 2);
+    settle(b, FLIGHT);
+    CHECK(b->request[third].state == SEEN && b->request[fourth].state == SEEN);
+    for (unsigned i = 0; i < 4; i++) { /* less than a lease */
+        b->now += b->config.lease_ns / 8;
+        netlock_host_tick(b->host[4], b->now, &b->out);
+        send(b);
+        netlock_switch_tick(b->sw, b->now, &b->out);
+        send(b);
+        settle(b, FLIGHT);
+    }
+    CHECK_EQ(b->request[fourth].state, HELD);
+    tear_down(b);
+}
+
+/* A lost host has a hold and a waiter. When its hold is ended, its waiter takes the place: that one is ended, too. */
+static void test_waiter_of_lost(void)
+{
+    const unsigned third = 2 * REQUESTS, fourth = 3 * REQUESTS, order[] = {third, third + 1, fourth};
+    struct bench *b = set_up_low(1, 2);
+    for (unsigned i = 0; i < countof(order); i++) {
+        ask_for(b, order[i], 0);
+        send(b);
+        settle(b, FLIGHT);
+    }
+    CHECK(b->request[third].state == HELD && b->request[fourth].state == SEEN);
+    lose_host(b, 3);
+    settle(b, FLIGHT);
+    CHECK_EQ(b->request[fourth].state, HELD);
+    tear_down(b);
+}
+
 /* NOTIFY is doubled, and comes again when the server has answered a later one. A LAST that is lost is said again. */
 static void test_doubled(bool lost)
 {
@@ -621,6 +678,8 @@ int main(void)
     test_doubled(false);
     test_doubled(true);
     test_push_while_draining();
+    test_push_of_lost();
+    test_waiter_of_lost();
     test_late_give();
     test_allocation();
     test_a_million();

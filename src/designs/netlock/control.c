@@ -36,12 +36,13 @@ static void end_slot(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t
     switch_run(w, lock, &pass, now, out);
 }
 
-/* Queue 0 is the lock's, others the priorities'. */
+/* Queue 0 is the lock's, others the priorities'. It comes last: when `fn` ends a slot of any queue, a waiter may move to it. */
 void switch_each_slot(struct nl_switch *w, uint32_t lock, switch_slot_fn fn, void *ctx, uint64_t now, struct outbox *out)
 {
     struct plane *plane = switch_plane(w);
     const struct plane_region r = plane_region(plane, lock);
-    for (uint32_t queue = 0; queue <= r.levels; queue++) {
+    for (uint32_t queues = r.levels + 1u; queues; queues--) {
+        uint32_t queue = queues - 1;
         uint64_t ends = queue ? plane_get(plane, NETLOCK_QUEUES, lock * NETLOCK_PRIORITIES + queue - 1) : switch_ends(w, lock);
         uint32_t size = queue ? r.wait_size : r.size, left = r.left + (queue ? r.size + (queue - 1) * r.wait_size : 0);
         uint32_t ticket = switch_head(ends), count = netlock_between(ticket, switch_tail(ends), size);
@@ -137,12 +138,25 @@ static void say_granted(struct nl_switch *w, uint32_t lock, uint32_t slot, uint3
     p->token = token;
 }
 
+/* Whether the slot's host has no lease here, though the slot has not ended: a server pushed the request after the lease had ended.
+ * The host takes no grant of it, also if it comes back: its requests have other names in the next lease. It may never come back. */
+static bool is_lost(struct nl_switch *w, uint32_t slot)
+{
+    const struct plane *plane = switch_plane(w);
+    return !switch_machine(w, (uint16_t)(plane_get(plane, NETLOCK_PLACE, slot) >> 16))->live &&
+           !(plane_get(plane, NETLOCK_FLAGS, slot) & NETLOCK_ENDED);
+}
+
 /* Repeats the grant of a hold that its host may not know of (the grant and the host's answer were lost). If the host does not want
  * it, it gives it back (pitfall 4). */
 static void remind(struct nl_switch *w, uint32_t lock, uint32_t slot, uint32_t ticket, bool waiting, void *ctx, uint64_t now,
                    struct outbox *out)
 {
     (void)ctx;
+    if (is_lost(w, slot)) {
+        end_slot(w, lock, slot, ticket, waiting, now, out);
+        return;
+    }
     if (waiting || !is_old(w, lock, slot, ticket, now))
         return;
     plane_shut(switch_plane(w), lock);
