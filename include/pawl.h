@@ -243,6 +243,32 @@ PAWL_API int pawl_extend(pawl *p, pawl_grant *grant);
 /* 0 while the grant is certainly held; else -PAWL_ELOST or -PAWL_ENOTOWNER. Makes no system call. */
 PAWL_API int pawl_check(pawl *p, const pawl_grant *grant);
 
+/* ---- the end of grants ----
+ *
+ * A grant ends when it is unlocked, or with its session. The loss of a session is an event: within half a second of it pawl_fd is
+ * readable and pawl_reap delivers a completion with op PAWL_OP_LOST, once. Programs without a loop set a callback. A process that
+ * is stopped is told when it goes on: pawl_check before a step, and tokens with every write, are still needed. */
+enum pawl_why {
+    PAWL_WHY_HELD = 0,     /* the grant is certainly held */
+    PAWL_WHY_UNLOCKED = 1, /* it was unlocked, or is not one of this session's */
+    PAWL_WHY_LEASE = 2,    /* the session's lease ended: the process was stopped, or did not reach the memory node, for too long */
+    PAWL_WHY_BROKEN = 3,   /* an operator broke the session (pawl break), or the memory node started anew */
+    PAWL_WHY_REMOVED = 4,  /* the space was removed (pawl space drop) */
+    PAWL_WHY_GRANTER = 5,  /* racks: the lock server or switch that granted a lock of the session was away for a lease */
+    PAWL_WHY_COORDINATOR = 6, /* racks: the coordinator was away for the membership lease, or has ended this host's membership */
+};
+
+/* Why the grant ended, as one of enum pawl_why, or a negative code. After the loss of the session the answer is that of the session
+ * for all of its grants. */
+PAWL_API int pawl_why(pawl *p, const pawl_grant *grant);
+
+/* A sentence for it. Static. */
+PAWL_API const char *pawl_strwhy(int why);
+
+/* Calls `lost(ctx, why)` once, in the library's thread, when the session is lost; -PAWL_ELOST: it is lost already. The callback
+ * must not block for long, and must not close the handle. `lost` null: no callback any more; when that has returned, none runs. */
+PAWL_API int pawl_on_lost(pawl *p, void (*lost)(void *ctx, int why), void *ctx);
+
 /* The state of a lock at this moment. */
 typedef struct pawl_state {
     uint32_t mode;    /* 0 if free */
@@ -308,6 +334,7 @@ enum pawl_op {
     PAWL_OP_RESHAPE = 4,
     PAWL_OP_CALL = 5,      /* pawl_lock_call that does not keep the lock */
     PAWL_OP_HOLD_CALL = 6, /* pawl_hold_call */
+    PAWL_OP_LOST = 7,      /* not for requests: the completion that tells of the session's loss */
 };
 
 typedef struct pawl_request {
@@ -322,10 +349,13 @@ typedef struct pawl_request {
 } pawl_request;
 
 typedef struct pawl_completion {
-    uint64_t id;
-    int result; /* as of the synchronous call */
+    uint64_t id; /* 0: of no request */
+    int result;  /* as of the synchronous call; -PAWL_ELOST of PAWL_OP_LOST */
+    uint32_t op; /* enum pawl_op of the request; or PAWL_OP_LOST, delivered once, without a request: the session was lost */
     pawl_grant grant;
     void *user;
+    uint32_t why; /* enum pawl_why, of PAWL_OP_LOST; else 0 */
+    uint32_t reserved[3];
 } pawl_completion;
 
 #define PAWL_INFLIGHT_MAX 64 /* submitted and not yet reaped, per session: then -PAWL_ELIMIT */
@@ -340,7 +370,7 @@ PAWL_API int pawl_reap(pawl *p, pawl_completion *out, unsigned max, uint64_t dea
  * in flight. */
 PAWL_API int pawl_cancel(pawl *p, uint64_t id);
 
-/* Readable (poll, epoll) while there are completions to reap. Belongs to the handle. */
+/* Readable (poll, epoll) while there are completions to reap, that of a lost session among them. Belongs to the handle. */
 PAWL_API int pawl_fd(pawl *p);
 
 #ifdef __cplusplus

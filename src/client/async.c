@@ -9,28 +9,90 @@
 
 int async_init(struct async *a)
 {
+    pthread_mutexattr_t recursive;
     a->next_id = 1;
     a->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return a->event_fd < 0 ? -errno : -pthread_mutex_init(&a->lock, NULL);
+    if (a->event_fd < 0)
+        return -errno;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&a->calling, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    return -pthread_mutex_init(&a->lock, NULL);
 }
 
 void async_free(struct async *a)
 {
     close(a->event_fd);
+    pthread_mutex_destroy(&a->calling);
     pthread_mutex_destroy(&a->lock);
 }
 
-void async_finish(struct async *a, struct async_op *op, int result)
+static void announce(struct async *a)
 {
     const uint64_t one = 1;
+    if (write(a->event_fd, &one, sizeof one) < 0)
+        assert(errno == EAGAIN); /* it is readable already */
+}
+
+/* ---- the loss of the session ---- */
+
+void async_lost(struct async *a, enum pawl_why why)
+{
+    if (a->why) /* this thread alone writes it */
+        return;
+    pthread_mutex_lock(&a->lock);
+    __atomic_store_n(&a->why, why, __ATOMIC_RELEASE);
+    a->loss_unreaped = true;
+    announce(a);
+    pthread_mutex_unlock(&a->lock);
+    pthread_mutex_lock(&a->calling);
+    if (a->lost)
+        a->lost(a->lost_ctx, (int)why);
+    a->lost = NULL;
+    pthread_mutex_unlock(&a->calling);
+}
+
+int pawl_on_lost(pawl *p, void (*lost)(void *ctx, int why), void *ctx)
+{
+    struct async *a = &p->async;
+    explain_nothing();
+    if (!handle_is_ours(p))
+        return handle_forked();
+    pthread_mutex_lock(&a->calling);
+    bool late = lost && __atomic_load_n(&a->why, __ATOMIC_ACQUIRE);
+    if (!late) {
+        a->lost = lost;
+        a->lost_ctx = ctx;
+    }
+    pthread_mutex_unlock(&a->calling);
+    return late ? explain(-PAWL_ELOST, "%s", pawl_strwhy((int)a->why)) : 0;
+}
+
+/* Until the library's thread has noticed the loss, the session is asked. */
+int pawl_why(pawl *p, const pawl_grant *grant)
+{
+    int rc = HANDLE_CALL(p, check, grant);
+    if (rc == -PAWL_ENOTOWNER)
+        return PAWL_WHY_UNLOCKED;
+    if (rc != -PAWL_ELOST)
+        return rc;
+    enum pawl_why why = __atomic_load_n(&p->async.why, __ATOMIC_ACQUIRE);
+    return (int)(why ? why : p->ops->why(p));
+}
+
+/* ---- the ring ---- */
+
+void async_finish(struct async *a, struct async_op *op, int result)
+{
     assert(op->state == ASYNC_RUNNING || op->state == ASYNC_WAITING);
     assert(a->in_flight > 0 && a->done_count < PAWL_INFLIGHT_MAX);
     op->completion.result = result;
     op->state = ASYNC_DONE;
     a->in_flight--;
     a->done[(a->done_first + a->done_count) % PAWL_INFLIGHT_MAX] = async_number(a, op);
-    if (a->done_count++ == 0 && write(a->event_fd, &one, sizeof one) < 0)
-        assert(errno == EAGAIN); /* it is readable already */
+    if (a->done_count++ == 0)
+        announce(a);
 }
 
 static struct async_op *idle_op(struct async *a)
@@ -53,7 +115,7 @@ static int begin(struct pawl *p, const pawl_request *r, uint64_t index, uint64_t
         memcpy(op->name, r->key.name, r->key.id);
         op->request.key.name = op->name;
     }
-    op->completion = (pawl_completion){.id = a->next_id, .user = r->user};
+    op->completion = (pawl_completion){.id = a->next_id, .op = r->op, .user = r->user};
     if (async_names_lock(r))
         op->completion.grant.index = index;
     else
@@ -102,7 +164,11 @@ static unsigned take_done(struct async *a, pawl_completion *out, unsigned max)
         a->done_first = (a->done_first + 1) % PAWL_INFLIGHT_MAX;
         a->done_count--;
     }
-    if (n && !a->done_count && read(a->event_fd, &drained, sizeof drained) < 0)
+    if (n < max && a->loss_unreaped) { /* behind all that was complete before */
+        out[n++] = (pawl_completion){.result = -PAWL_ELOST, .op = PAWL_OP_LOST, .why = a->why};
+        a->loss_unreaped = false;
+    }
+    if (n && !a->done_count && !a->loss_unreaped && read(a->event_fd, &drained, sizeof drained) < 0)
         assert(errno == EAGAIN);
     return n;
 }

@@ -32,6 +32,8 @@ struct session_ops {
     int (*extend)(struct pawl *p, pawl_grant *g);
     int (*check)(struct pawl *p, const pawl_grant *g);
     int (*query)(struct pawl *p, pawl_key key, pawl_state *out);
+    /* Why the session is lost; 0: it is not. For all but the library's thread it may be outdated. */
+    enum pawl_why (*why)(struct pawl *p);
 
     /* Ranges, in bytes. */
     int (*lock_range)(struct pawl *p, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline,

@@ -224,9 +224,14 @@ int locker_split(const struct locker *l, struct hold *h, uint64_t at, struct hol
     return ended(seat, rc);
 }
 
+bool locker_lost(const struct locker *l)
+{
+    return session_lost(&l->seat) || !seat_lives(&l->seat);
+}
+
 int locker_check(const struct locker *l, const struct hold *h)
 {
-    if (session_lost(&l->seat) || !seat_lives(&l->seat))
+    if (locker_lost(l))
         return -PAWL_ELOST;
     return plausible(l, h) && l->seat.space->design->holds(&l->seat, h) ? 0 : -PAWL_ENOTOWNER;
 }

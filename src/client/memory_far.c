@@ -77,6 +77,7 @@ static void keep(struct memory_session *m)
             int rc = keeper_step(&keeper);
             if (rc == -PAWL_ELOST || rc == -FAB_EFENCED)
                 __atomic_store_n(&m->session.ended, true, __ATOMIC_RELEASE);
+            memory_notice_loss(m);
             next = world_now(&world_real) + keeper.pause_ns;
         }
         uint64_t requests, due = fab_node_tick(n, &requests);

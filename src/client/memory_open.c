@@ -30,10 +30,13 @@ static void keep(struct memory_session *m, struct keeper *keeper)
 {
     /* A segment that was removed has no other users any more: processes that open the space later make another segment, and would
      * not see the locks of this session. */
-    if (!segment_in_place(m->segment))
+    if (!segment_in_place(m->segment)) {
+        __atomic_store_n(&m->removed, true, __ATOMIC_RELEASE);
         session_break(&m->locker.seat, m->session.slot, m->session.epoch);
-    else
+    } else {
         keeper_step(keeper);
+    }
+    memory_notice_loss(m);
 }
 
 static int open_session(struct memory_session *m)

@@ -83,6 +83,30 @@ bool net_valid(struct net *n)
     return valid;
 }
 
+/* The reason for which net_expiry_locked has passed; 0: it has not. */
+static enum pawl_why why_locked(const struct net *n, uint64_t now)
+{
+    const struct host_session *s = &n->host.sessions[n->session];
+    const struct host_header *h = n->host.header;
+    if (now < net_expiry_locked(n))
+        return 0;
+    if (s->why)
+        return s->why;
+    if (__atomic_load_n(&h->dead, __ATOMIC_ACQUIRE) || now >= __atomic_load_n(&h->until_ns, __ATOMIC_ACQUIRE))
+        return PAWL_WHY_COORDINATOR;
+    return now >= __atomic_load_n(&s->until_ns, __ATOMIC_ACQUIRE) ? PAWL_WHY_LEASE : PAWL_WHY_GRANTER;
+}
+
+enum pawl_why net_why(struct pawl *p)
+{
+    struct net *n = net_of(p);
+    struct outbox *out = net_outbox();
+    host_enter(&n->host, out);
+    enum pawl_why why = why_locked(n, host_now());
+    host_leave(&n->host, out);
+    return why;
+}
+
 /* From the host's clock, which goes on while the machine sleeps, to that of grants. A process that is stopped between the two
  * readings gets an earlier expiry, never a later one. */
 static uint64_t grant_clock(uint64_t at, uint64_t grants_now, uint64_t hosts_now)
@@ -548,6 +572,7 @@ const struct session_ops net_ops = {
     .extend = extend,
     .check = check,
     .query = net_query,
+    .why = net_why,
     .lock_call = lock_call,
     .hold_call = hold_call,
     .admit = net_admit,

@@ -129,6 +129,7 @@ static inline uint64_t net_patience(const struct net *n, uint64_t deadline, uint
 }
 
 bool net_valid(struct net *n);
+enum pawl_why net_why(struct pawl *p);
 uint64_t net_expiry_locked(const struct net *n); /* on the host's clock, between host_enter and host_leave; 0: lost */
 uint64_t net_grant_clock(uint64_t at);           /* from the host's clock to that of grants; 0 if it is past */
 

@@ -196,6 +196,34 @@ class Lost(unittest.TestCase):
             self.assertEqual(child.communicate("\n")[0], "lost\n")
 
 
+    def test_event(self):
+        """A session that an operator breaks is told so: by the callback, in asyncio, and by its grants."""
+        told, event = [], threading.Event()
+
+        def on_lost(why):
+            told.append(why)
+            event.set()
+
+        with pawl.open(PLACES[0], lease=1) as space:
+            grant = space.lock("broken")
+            self.assertEqual(grant.why(), pawl.Why.HELD)
+            space.on_lost(on_lost)
+
+            async def run():
+                lost = asyncio.ensure_future(space.lost_async())
+                command = [os.environ["PAWL"], "break", "broken", "--yes", "--space", PLACES[0]]
+                self.assertEqual((await asyncio.create_subprocess_exec(*command)).returncode or 0, 0)
+                return await asyncio.wait_for(lost, LIMIT)
+
+            self.assertEqual(asyncio.run(run()), pawl.Why.BROKEN)
+            self.assertTrue(event.wait(LIMIT))
+            self.assertEqual(told, [pawl.Why.BROKEN])
+            self.assertEqual(grant.why(), pawl.Why.BROKEN)
+            self.assertIn("operator", str(grant.why()))
+            self.assertRaises(pawl.Lost, space.on_lost, on_lost)
+            self.assertRaises(pawl.Lost, space.lock, "other")
+
+
 @unittest.skipUnless(PLACES, "without a space")
 class Cost(unittest.TestCase):
     def test_cost(self):
