@@ -103,6 +103,21 @@ static struct async_op *idle_op(struct async *a)
     return NULL;
 }
 
+/* The request as sessions have it: its deadline is one of designs. */
+static int check_request(const struct pawl *p, const pawl_request *given, pawl_request *out)
+{
+    *out = *given;
+    if (given->op < PAWL_OP_LOCK || given->op > PAWL_OP_HOLD_CALL)
+        return explain(-EINVAL, "there is no operation %d", (int)given->op);
+    for (unsigned i = 0; i < countof(given->reserved); i++)
+        if (given->reserved[i])
+            return explain(-EINVAL, "a reserved field of the request is not 0");
+    bool has_mode = async_names_lock(given) || given->op == PAWL_OP_CONVERT;
+    if (has_mode && given->mode != PAWL_SHARED && given->mode != PAWL_EXCLUSIVE)
+        return explain(-EINVAL, "the mode must be shared or exclusive");
+    return given->op == PAWL_OP_UNLOCK ? 0 : handle_until(p, given->deadline_ns, &out->deadline_ns);
+}
+
 /* With the lock. */
 static int begin(struct pawl *p, const pawl_request *r, uint64_t index, uint64_t *id)
 {
@@ -136,16 +151,17 @@ static int begin(struct pawl *p, const pawl_request *r, uint64_t index, uint64_t
 int pawl_submit(pawl *p, const pawl_request *request, uint64_t *id)
 {
     uint64_t index = 0;
+    pawl_request checked;
     explain_nothing();
     if (!handle_is_ours(p))
         return handle_forked();
-    if (request->op < PAWL_OP_LOCK || request->op > PAWL_OP_HOLD_CALL)
-        return explain(-EINVAL, "there is no operation %d", (int)request->op);
-    int rc = p->ops->admit(p, request, &index);
+    int rc = check_request(p, request, &checked);
+    if (!rc)
+        rc = p->ops->admit(p, &checked, &index);
     if (rc)
         return rc;
     pthread_mutex_lock(&p->async.lock);
-    rc = begin(p, request, index, id);
+    rc = begin(p, &checked, index, id);
     pthread_mutex_unlock(&p->async.lock);
     if (p->ops->changed)
         p->ops->changed(p);
@@ -180,14 +196,18 @@ int pawl_reap(pawl *p, pawl_completion *out, unsigned max, uint64_t deadline_ns)
         return handle_forked();
     if (!max)
         return explain(-EINVAL, "pawl_reap needs room for at least one completion");
+    uint64_t until = 0;
+    int checked = handle_until(p, deadline_ns, &until);
+    if (checked)
+        return checked;
     for (;;) {
         pthread_mutex_lock(&p->async.lock);
         p->ops->pump(p);
         unsigned n = take_done(&p->async, out, max);
         pthread_mutex_unlock(&p->async.lock);
-        if (n || pawl_now() >= deadline_ns)
+        if (n || pawl_now() >= until)
             return (int)n;
-        int rc = p->ops->wait(p, deadline_ns);
+        int rc = p->ops->wait(p, until);
         if (rc)
             return rc;
     }

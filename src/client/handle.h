@@ -98,6 +98,15 @@ static inline const char *handle_keys_name(enum pawl_keys keys)
 
 int handle_forked(void);
 
+/* A deadline of the public interface as designs have it. -EINVAL: it is 0; -PAWL_EFORKED. */
+int handle_until(const struct pawl *p, uint64_t deadline_ns, uint64_t *out);
+
+/* A thread of the library has been started beside those of handle_start, or has ended. */
+void handle_count_threads(int change);
+
+/* Whether no thread but the caller can release a lock of this process's sessions: the others are the library's. */
+bool handle_only_thread(void);
+
 /* The operation of this handle, unless the handle is the parent process's or its session does not offer it. The explanation of an
  * earlier call ends here. */
 #define HANDLE_CALL(p, op, ...)                                                                                                    \

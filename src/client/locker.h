@@ -9,6 +9,8 @@
 struct locker {
     struct seat seat;
     struct table table;
+    /* Whether the session does nothing but the present call, and no other thread can release its locks. Null: that is not known. */
+    bool (*alone)(const struct locker *l);
 };
 
 int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out);

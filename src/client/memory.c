@@ -82,14 +82,23 @@ static int extend(struct pawl *p, pawl_grant *g)
     if (!rc)
         rc = check(p, g);
     if (!rc)
-        g->expiry_ns = seat_expiry_ns(&m->locker.seat);
+        g->expiry_ns = max_u64(g->expiry_ns, seat_expiry_ns(&m->locker.seat));
     return memory_failed(m, rc, pawl_id(0));
 }
 
 static int query(struct pawl *p, pawl_key key, pawl_state *out)
 {
     struct memory_session *m = memory_of(p);
-    return memory_failed(m, locker_query(&m->locker, key, out), key);
+    return memory_failed(m, locker_lost(&m->locker) ? -PAWL_ELOST : locker_query(&m->locker, key, out), key);
+}
+
+bool memory_alone(const struct locker *l)
+{
+    struct memory_session *m = container_of((struct locker *)(uintptr_t)l, struct memory_session, locker);
+    pthread_mutex_lock(&m->handle.async.lock);
+    bool idle = !m->handle.async.in_flight;
+    pthread_mutex_unlock(&m->handle.async.lock);
+    return idle && handle_only_thread();
 }
 
 /* ---- ranges ---- */

@@ -72,6 +72,9 @@ int memory_check_requirements(const pawl_options *o, const struct layout_header 
 /* Tells the application if the session was lost. By the library's thread. */
 void memory_notice_loss(struct memory_session *m);
 
+/* locker.alone: operations in flight may hold and release, too. */
+bool memory_alone(const struct locker *l);
+
 /* Explains an error of a locker; 0 is none. */
 int memory_failed(const struct memory_session *m, int rc, pawl_key key);
 

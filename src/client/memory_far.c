@@ -153,6 +153,7 @@ static int attach(struct memory_session *m, const pawl_options *o)
         ep = &m->near.ep;
     }
     m->locker.seat = (struct seat){.space = &m->space, .me = &m->session, .ep = ep, .world = &world_real};
+    m->locker.alone = memory_alone;
     m->handle.design = m->space.design;
     m->handle.keys = m->locker.table.keys;
     /* Leases of others are judged by the longest that a session may have, so a longer one cannot be had. */

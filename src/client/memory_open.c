@@ -180,6 +180,7 @@ static int make_session(struct segment *s, const pawl_options *o, struct pawl **
     m->ep.ring0 = s->header->rings;
     table_init(&m->locker.table, s->header, 0);
     m->locker.seat = (struct seat){.space = &m->space, .me = &m->session, .ep = &m->ep, .world = &world_real};
+    m->locker.alone = memory_alone;
     m->session.seen = calloc(m->space.slot_count, sizeof *m->session.seen);
     int rc = m->session.seen ? handle_init(&m->handle, &memory_ops) : -ENOMEM;
     if (!rc)

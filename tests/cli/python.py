@@ -57,7 +57,7 @@ class Local(unittest.TestCase):
             self.assertGreater(later.token, g.token)
 
     def test_modes(self):
-        with self.space.lock("b", shared=True) as one, self.space.lock("b", shared=True, timeout=LIMIT) as other:
+        with self.space.lock("b", shared=True) as one, pawl.open(self.place) as space, space.lock("b", shared=True, timeout=LIMIT) as other:
             self.assertTrue(one.shared)
             self.assertRaises(pawl.Timeout, one.convert, shared=False, timeout=0.05)
             other.unlock()
@@ -65,6 +65,12 @@ class Local(unittest.TestCase):
             self.assertFalse(one.shared)
             one.convert(shared=True)
             one.extend()
+
+    def test_relock(self):
+        """A lock that the only thread holds is not waited for."""
+        with self.space.lock("twice", timeout=LIMIT):
+            self.assertRaises(pawl.Deadlock, self.space.lock, "twice")
+            self.assertRaises(pawl.Deadlock, self.space.lock, "twice", timeout=LIMIT)
 
     def test_all(self):
         with self.space.lock_all(["x", "y", "z"], timeout=LIMIT) as grants:

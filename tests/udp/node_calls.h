@@ -75,6 +75,12 @@ static void ranges(pawl *p, pawl *q)
     CHECK_OK(pawl_lock_range(q, pawl_id(3), 512 * 4096, 520 * 4096, PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &h));
     CHECK_OK(pawl_unlock(q, &h));
     CHECK_RC(pawl_lock_range(q, pawl_id(3), 4096, 8192, PAWL_EXCLUSIVE, PAWL_TRY, &h), -PAWL_EHELD);
+    if (has(DESIGN_SPLIT)) {
+        CHECK_OK(pawl_split(p, &g, 32 * 4096, &h));
+        CHECK_OK(pawl_unlock(p, &h));
+        CHECK_OK(pawl_lock_range(q, pawl_id(3), 32 * 4096, 64 * 4096, PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &h));
+        CHECK_OK(pawl_unlock(q, &h));
+    }
     CHECK_OK(pawl_unlock(p, &g));
 }
 

@@ -75,7 +75,7 @@ static inline void place_begin(const struct place_test *t)
     CHECK(place.design != NULL);
     if (t->on == ON_RACK) {
         place.rack = (struct rack_test){.design = t->design,
-                                        .servers = 1,
+                                        .servers = 2,
                                         .locks = PLACE_LOCKS,
                                         .lease_ns = place_lease(),
                                         .member_ns = 10 * place_lease(),

@@ -297,7 +297,7 @@ class Space:
     def lock_all(self, keys: Iterable[Key], *, shared: bool = False, timeout: Optional[float] = None) -> Grants:
         """Locks all or none. Users of lock_all do not deadlock with each other."""
         wanted = [_key(k) for k in keys]
-        wants = (_c.want * max(len(wanted), 1))(*[_c.want(k, _mode(shared), 0, 0) for k in wanted])
+        wants = (_c.want * max(len(wanted), 1))(*[_c.want(k, _mode(shared), 0, 0, 0) for k in wanted])
         room = (_c.grant * max(len(wanted), 1))()
         _check(_pawl.pawl_lock_all(self._handle, wants, len(wanted), _deadline(timeout), room))
         grants = Grants(Grant.from_buffer_copy(g) for g in room[: len(wanted)])

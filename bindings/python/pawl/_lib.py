@@ -6,7 +6,7 @@ import os
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_uint, c_uint16, c_uint32, c_uint64, c_void_p
 
 NEVER = 2**64 - 1  # as a deadline: none
-TRY = 0  # as a deadline: do not wait
+TRY = 1  # as a deadline: do not wait
 SHARED, EXCLUSIVE = 1, 2
 OP_LOCK, OP_UNLOCK, OP_CONVERT, OP_RESHAPE = 1, 2, 3, 4
 OP_LOST = 7  # of completions: the session was lost
@@ -35,6 +35,7 @@ class options(Structure):
         ("tenant", c_uint16),
         ("priority", c_uint16),
         ("open_ns", c_uint64),
+        ("reserved", c_uint64 * 4),
     ]
 
 
@@ -56,11 +57,18 @@ class grant(Structure):
 
 
 class want(Structure):
-    _fields_ = [("key", key), ("mode", c_int), ("start", c_uint64), ("end", c_uint64)]
+    _fields_ = [("key", key), ("mode", c_int), ("reserved", c_uint32), ("start", c_uint64), ("end", c_uint64)]
 
 
 class state(Structure):
-    _fields_ = [("mode", c_uint32), ("holders", c_uint32), ("waiters", c_uint32), ("token", c_uint64)]
+    _fields_ = [
+        ("mode", c_uint32),
+        ("holders", c_uint32),
+        ("waiters", c_uint32),
+        ("reserved", c_uint32),
+        ("token", c_uint64),
+        ("reserved2", c_uint64 * 2),
+    ]
 
 
 class request(Structure):
@@ -74,6 +82,7 @@ class request(Structure):
         ("start", c_uint64),
         ("end", c_uint64),
         ("call", c_void_p),
+        ("reserved", c_uint64 * 3),
     ]
 
 
@@ -117,10 +126,11 @@ CALLS = {
     "pawl_cancel": [c_void_p, c_uint64],
     "pawl_fd": [c_void_p],
     "pawl_now": [],
+    "pawl_version": [],
     "pawl_strerror": [c_int],
     "pawl_explain": [],
 }
-RESULTS = {"pawl_now": c_uint64, "pawl_strerror": c_char_p, "pawl_explain": c_char_p, "pawl_strwhy": c_char_p}
+RESULTS = {"pawl_now": c_uint64, "pawl_version": c_uint32, "pawl_strerror": c_char_p, "pawl_explain": c_char_p, "pawl_strwhy": c_char_p}
 
 
 def _load() -> ctypes.CDLL:
