@@ -188,7 +188,7 @@ static void report(const struct lock_job *job, int status)
     json_string(&j, "space", job->place);
     json_string(&j, "mode", cli_mode_name(job->mode));
     json_bool(&j, "granted", job->granted);
-    json_u64_if(&j, "token", job->granted, job->grant.token);
+    cli_json_token(&j, job->granted, job->grant.token);
     if (job->has_range && job->granted) {
         json_u64(&j, "start", job->grant.start);
         json_u64(&j, "end", job->grant.end);
