@@ -27,7 +27,9 @@ static void *wait_for_byte(void *arg)
     free(arg);
     while (fcntl(w.file, F_OFD_SETLKW, &byte) && errno == EINTR)
         ;
-    return write(w.event, &one, sizeof one) == sizeof one ? NULL : arg;
+    if (write(w.event, &one, sizeof one) < 0)
+        close(w.event); /* which poll reports, too */
+    return NULL;
 }
 
 int lock_watch_fd(struct lock_job *job)
