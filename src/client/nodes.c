@@ -204,15 +204,13 @@ static int query(struct pawl *p, pawl_key key, pawl_state *out)
     return nodes_told(nodes_of(p), rc ? rc : at->ops->query(at, key, out));
 }
 
-/* The reason of the first of its sessions that is lost. */
 static enum pawl_why why(struct pawl *p)
 {
-    const struct nodes *s = nodes_of(p);
+    struct nodes *s = nodes_of(p);
     enum pawl_why reason = 0;
-    for (unsigned i = 0; i < s->where.coordinators.count && !reason; i++) {
-        struct pawl *at = nodes_opened(s, i);
-        reason = at ? at->ops->why(at) : 0;
-    }
+    for (unsigned i = 0; i < s->where.coordinators.count && !reason; i++)
+        if (nodes_opened(s, i))
+            reason = nodes_opened(s, i)->ops->why(nodes_opened(s, i));
     return reason;
 }
 

@@ -69,15 +69,16 @@ int nodes_begin(struct pawl *p, struct async_op *op)
     return rc;
 }
 
-static void take(struct nodes *s, unsigned node, const pawl_completion *done)
+/* Of an operation, or of the session at the node: its loss is this client's. */
+static void finish(struct nodes *s, unsigned node, const pawl_completion *done)
 {
-    struct async_op *op = done->user;
     nodes_told(s, done->result);
     if (done->op == PAWL_OP_LOST) {
-        __atomic_store_n(&s->why, done->why, __ATOMIC_RELEASE);
+        s->why = done->why;
         nodes_changed(&s->handle); /* the library's thread tells the application */
         return;
     }
+    struct async_op *op = done->user;
     op->completion.grant = nodes_grant(node, &done->grant);
     async_finish(&s->handle.async, op, done->result);
 }
@@ -91,7 +92,7 @@ void nodes_pump(struct pawl *p)
         for (int n = at ? pawl_reap(at, done, AT_ONCE, PAWL_TRY) : 0; n > 0;
              n = n == AT_ONCE ? pawl_reap(at, done, AT_ONCE, PAWL_TRY) : 0)
             for (int k = 0; k < n; k++)
-                take(s, i, &done[k]);
+                finish(s, i, &done[k]);
     }
 }
 
@@ -134,9 +135,10 @@ void *nodes_thread(void *arg)
             assert(errno == EAGAIN);
         pthread_mutex_lock(&s->handle.async.lock);
         nodes_pump(&s->handle);
+        enum pawl_why why = s->why;
         pthread_mutex_unlock(&s->handle.async.lock);
-        if (__atomic_load_n(&s->why, __ATOMIC_ACQUIRE))
-            async_lost(&s->handle.async, s->why);
+        if (why)
+            async_lost(&s->handle.async, why);
     }
     return NULL;
 }
