@@ -1,5 +1,5 @@
 # A short way to say what meson and the scripts do. `make help` lists the jobs.
-.PHONY: all demo check test coverage mutants hunt soak bench figures install format clean help
+.PHONY: all demo check test coverage mutants hunt soak bench figures install uninstall format clean help
 
 all:
 	@scripts/deps build
@@ -52,7 +52,10 @@ figures: all
 	@scripts/figures
 
 install: all
-	@meson install -C build --no-rebuild
+	@scripts/install $(PREFIX)
+
+uninstall:
+	@scripts/install --remove
 
 format:
 	@scripts/deps format
@@ -72,7 +75,8 @@ help:
 	@echo 'make soak     the long versions of the torture tests; writes docs/soak.md'
 	@echo 'make bench    measure on this machine'
 	@echo 'make figures  the figures of the papers in the simulated cluster; writes docs/figures/'
-	@echo 'make install  install command, libraries and header (DESTDIR is respected)'
+	@echo 'make install  install command, libraries, header and completion; PREFIX=DIR, else /usr/local (DESTDIR is respected)'
+	@echo 'make uninstall  remove what was installed last'
 	@echo 'make format   format the C sources'
 	@echo 'make clean    remove everything that was built'
 	@echo 'Each installs the Debian packages it lacks, as root or through sudo.'

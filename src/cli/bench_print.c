@@ -33,7 +33,8 @@ static void print_heading(const struct bench_params *p)
         printf(", model %s, %u client hosts", p->model->name, p->nodes);
     if ((p->packets || (p->node && p->lab)) && !p->place)
         printf(" of %u hosts", p->nodes);
-    printf("; %u clients, %" PRIu64 " locks%s", p->clients, w->locks, w->names ? " by name" : "");
+    printf("; %u client%s, %" PRIu64 " lock%s%s", p->clients, p->clients == 1 ? "" : "s", w->locks, w->locks == 1 ? "" : "s",
+           w->names ? " by name" : "");
     for (unsigned i = 0; i < w->length_count; i++)
         printf("%s%" PRIu64, i ? "," : ", ranges of ", w->lengths[i]);
     if (w->length_count)

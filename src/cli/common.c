@@ -262,22 +262,17 @@ void cli_json_session(struct json *j, const struct inspect_session *s)
 
 int cli_bytes(const char *text, size_t len, uint64_t *out)
 {
-    static const char units[] = "KMGT";
-    char number[24];
-    unsigned shift = 0;
-    const char *unit = len ? strchr(units, text[len - 1]) : NULL;
-    if (unit && *unit) {
-        shift = 10 * (unsigned)(unit - units + 1);
-        len--;
-    }
-    if (!len || len >= sizeof number || strspn(text, "0123456789") < len)
+    char number[32];
+    if (!len || len >= sizeof number)
         return -EINVAL;
     memcpy(number, text, len);
     number[len] = 0;
-    int rc = args_u64(number, out);
-    if (!rc && *out > UINT64_MAX >> shift)
-        rc = -ERANGE;
-    if (!rc)
-        *out <<= shift;
-    return rc;
+    return args_u64(number, out);
+}
+
+void cli_json_token(struct json *j, bool known, uint64_t token)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, token);
+    json_string(j, "token", known ? text : NULL);
 }

@@ -98,7 +98,10 @@ void cli_json_session(struct json *j, const struct inspect_session *s); /* its m
 
 void cli_put_text(FILE *out, const char *text, size_t len); /* escaped like a key */
 
-/* Bytes: 4096, 4K, 16M, 1G, in powers of 1024, as everywhere where files are measured. -EINVAL, or -ERANGE beyond 64 bits. */
+/* The first bytes of a text as a number (ARG_U64). -EINVAL, or -ERANGE beyond 64 bits. */
 int cli_bytes(const char *text, size_t len, uint64_t *out);
+
+/* "token", as a string: programs that read numbers of JSON as doubles round them above 2^53. Null unless it is known. */
+void cli_json_token(struct json *j, bool known, uint64_t token);
 
 #endif

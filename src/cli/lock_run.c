@@ -7,13 +7,11 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK_EVERY_MS 200 /* how soon a lock that an operator broke is noticed */
 
 #define EXIT_CANNOT_EXEC 126 /* as of env(1) and the shells */
 #define EXIT_NOT_FOUND 127
@@ -28,32 +26,39 @@ static int set_environment(const struct lock_job *job)
     snprintf(range, sizeof range, "%llu:%llu", (unsigned long long)job->grant.start, (unsigned long long)job->grant.end);
     if (job->has_range && setenv("PAWL_RANGE", range, 1))
         return -errno;
-    return 0;
+    return lock_note_held(job);
 }
 
-/* Between fork and exec only what is allowed in the child of a process with threads. */
-_Noreturn static void become_command(const struct lock_job *job, pid_t parent, int error_fd)
+/* Tells the keeper, then becomes the command. Between fork and exec only what is allowed in the child of a process with threads.
+ * The exit status is not seen: the error is told. */
+_Noreturn static void become_command(const struct lock_job *job, int error_fd)
 {
-    /* If pawl is killed, the lock is granted to another at once, and the command must not go on without it. */
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent)
-        _exit(EXIT_SIGNALLED + SIGTERM); /* the parent died before prctl */
+    const struct lock_order order = {.command = getpid()};
+    int error = send(job->control, &order, sizeof order, MSG_NOSIGNAL) == (ssize_t)sizeof order ? 0 : errno;
+    if (!job->closes)
+        fcntl(job->inherited, F_SETFD, 0);
     sigprocmask(SIG_SETMASK, &job->before, NULL);
-    execvp(job->command[0], job->command);
-    int error = errno;
-    _exit(write(error_fd, &error, sizeof error) == sizeof error ? EXIT_CANNOT_EXEC : EXIT_NOT_FOUND); /* not seen */
+    if (!error)
+        execvp(job->command[0], job->command);
+    error = error ? error : errno;
+    _exit(write(error_fd, &error, sizeof error) == sizeof error ? EXIT_CANNOT_EXEC : EXIT_NOT_FOUND);
+}
+
+static int cannot_run(const struct lock_job *job, int error)
+{
+    return cli_say("lock", error == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_EXEC, "cannot run '%s': %s", job->command[0],
+                   strerror(error));
 }
 
 /* Starts the command: its process id, or minus the exit status after a complaint. */
 static pid_t start_command(const struct lock_job *job)
 {
     int pipe_fds[2], error = 0;
-    pid_t parent = getpid();
     if (pipe2(pipe_fds, O_CLOEXEC))
         return -cli_say("lock", EXIT_UNAVAILABLE, "cannot make a pipe: %s", strerror(errno));
     pid_t pid = fork();
     if (pid == 0)
-        become_command(job, parent, pipe_fds[1]);
+        become_command(job, pipe_fds[1]);
     int fork_error = errno;
     close(pipe_fds[1]);
     ssize_t len = pid < 0 ? 0 : read(pipe_fds[0], &error, sizeof error); /* nothing: exec closed it */
@@ -62,8 +67,7 @@ static pid_t start_command(const struct lock_job *job)
         return -cli_say("lock", EXIT_UNAVAILABLE, "cannot fork: %s", strerror(fork_error));
     if (len == sizeof error) {
         waitpid(pid, NULL, 0);
-        return -cli_say("lock", error == ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_EXEC, "cannot run '%s': %s", job->command[0],
-                        strerror(error));
+        return -cannot_run(job, error);
     }
     return pid;
 }
@@ -77,17 +81,26 @@ static void forward_signal(const struct lock_job *job, pid_t child)
         kill(child, (int)got.ssi_signo);
 }
 
-static void check_lock(struct lock_job *job, pid_t child)
+static void on_loss(struct lock_job *job, const char *why)
 {
-    if (job->lost)
-        return;
-    int rc = pawl_check(job->p, &job->grant);
-    if (!rc)
-        return;
     job->lost = true;
-    cli_say("lock", 0, "lost '%s': %s; ending the command", job->name, pawl_strerror(rc));
-    kill(child, SIGTERM);
-    kill(child, SIGCONT); /* were it stopped, it would not notice */
+    cli_say("lock", 0, "lost '%s': %s; ending the command", job->name, why);
+}
+
+/* What the keeper says. True: it says nothing more. */
+static bool take_news(struct lock_job *job)
+{
+    struct lock_news news;
+    ssize_t len = recv(job->control, &news, sizeof news, 0);
+    if (len < 0 && errno == EINTR)
+        return false;
+    if (len == (ssize_t)sizeof news && news.kind != NEWS_LOST) {
+        job->kept = news.kind == NEWS_KEPT;
+        return true;
+    }
+    if (!job->lost)
+        on_loss(job, len == (ssize_t)sizeof news ? pawl_strwhy(news.why) : "the process that kept the lock has ended");
+    return true;
 }
 
 static int wait_for_end(struct lock_job *job, pid_t child)
@@ -95,15 +108,49 @@ static int wait_for_end(struct lock_job *job, pid_t child)
     int status, pid_fd = (int)syscall(SYS_pidfd_open, child, 0);
     if (pid_fd < 0)
         return -errno;
-    struct pollfd fds[] = {{.fd = pid_fd, .events = POLLIN}, {.fd = job->signal_fd, .events = POLLIN}};
+    struct pollfd fds[] = {
+        {.fd = pid_fd, .events = POLLIN}, {.fd = job->signal_fd, .events = POLLIN}, {.fd = job->control, .events = POLLIN}};
     do {
-        int ready = poll(fds, countof(fds), CHECK_EVERY_MS);
+        int ready = poll(fds, countof(fds), -1);
         if (ready > 0 && fds[1].revents)
             forward_signal(job, child);
-        check_lock(job, child); /* also when it has ended: what it did last may have been done without the lock */
+        if (ready > 0 && fds[2].revents) {
+            take_news(job);
+            fds[2].fd = -1;
+            kill(child, SIGTERM);
+            kill(child, SIGCONT); /* were it stopped, it would not notice */
+        }
     } while (!fds[0].revents);
     close(pid_fd);
     return waitpid(child, &status, 0) == child ? status : -errno;
+}
+
+/* The command has ended: when this returns, the lock is free, or processes that the command has left behind keep it. What the
+ * command did last may have been done without the lock: then the keeper says so. */
+static void end_keeping(struct lock_job *job)
+{
+    const struct lock_order ended = {.command = 0};
+    close(job->inherited);
+    if (job->lost)
+        return;
+    send(job->control, &ended, sizeof ended, MSG_NOSIGNAL);
+    while (!take_news(job))
+        ;
+}
+
+int lock_become(struct lock_job *job)
+{
+    const struct lock_order order = {.command = getpid()};
+    int rc = set_environment(job);
+    if (rc)
+        return cli_say("lock", EXIT_UNAVAILABLE, "cannot set the environment: %s", strerror(-rc));
+    if (send(job->control, &order, sizeof order, MSG_NOSIGNAL) < 0)
+        return cli_say("lock", EXIT_LOST, "the process that keeps the lock has ended");
+    if (!job->closes)
+        fcntl(job->inherited, F_SETFD, 0);
+    sigprocmask(SIG_SETMASK, &job->before, NULL);
+    execvp(job->command[0], job->command);
+    return cannot_run(job, errno);
 }
 
 int lock_run(struct lock_job *job)
@@ -114,9 +161,12 @@ int lock_run(struct lock_job *job)
     signal(SIGCHLD, SIG_DFL); /* inherited as ignored, it would lose the exit status */
     uint64_t start = pawl_now();
     pid_t child = start_command(job);
-    if (child < 0)
+    if (child < 0) {
+        end_keeping(job);
         return -child;
+    }
     rc = wait_for_end(job, child);
+    end_keeping(job);
     job->held_ns = pawl_now() - start;
     if (rc < 0) {
         kill(child, SIGTERM);

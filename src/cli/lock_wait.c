@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -35,14 +36,14 @@ int lock_catch_signals(struct lock_job *job)
 /* ---- the holder ---- */
 
 struct telling {
-    bool watched;      /* by a person at a terminal */
+    bool watched;      /* by a person at a terminal, or with --verbose */
     uint32_t told_pid; /* the process that the latest line named */
     uint64_t next_ns;
 };
 
-static struct telling start_telling(void)
+static struct telling start_telling(const struct lock_job *job)
 {
-    return (struct telling){.watched = isatty(STDERR_FILENO), .next_ns = pawl_in(TELL_AFTER_NS)};
+    return (struct telling){.watched = job->verbose || isatty(STDERR_FILENO), .next_ns = pawl_in(TELL_AFTER_NS)};
 }
 
 struct first_holder {
@@ -59,7 +60,7 @@ static int note_holder(void *ctx, const struct inspect_claim *claim)
 }
 
 /* One line when the first two seconds are over, and another whenever the holder is another one. */
-static void tell(const struct lock_job *job, const struct locker *l, struct telling *t)
+static void tell(const struct lock_job *job, const struct locker *l, const char *what, struct telling *t)
 {
     struct first_holder f = {0};
     struct cell at;
@@ -68,12 +69,22 @@ static void tell(const struct lock_job *job, const struct locker *l, struct tell
         f.session.pid == t->told_pid)
         return;
     cli_command_of(&f.session, command);
-    fprintf(stderr, "pawl lock: waiting for '");
+    fprintf(stderr, "pawl lock: %s '", what);
     cli_put_key(stderr, job->key);
     fprintf(stderr, "', held by process %" PRIu32 " (", f.session.pid);
     cli_put_text(stderr, command, strlen(command));
     fprintf(stderr, f.holders > 1 ? ") and %" PRIu32 " more\n" : ")\n", f.holders - 1);
     t->told_pid = f.session.pid;
+}
+
+void lock_tell_holder(const struct lock_job *job, const char *what)
+{
+    const struct memory_session *m = memory_of(job->p);
+    struct telling t = {0};
+    if (m && m->segment)
+        tell(job, &m->locker, what, &t);
+    if (!t.told_pid)
+        cli_say("lock", 0, "%s '%s' ('pawl show' says which sessions hold it)", what, job->name);
 }
 
 static void tell_in_time(const struct lock_job *job, struct telling *t)
@@ -82,7 +93,7 @@ static void tell_in_time(const struct lock_job *job, struct telling *t)
         return;
     const struct memory_session *m = memory_of(job->p);
     if (m && m->segment) /* on a rack only servers know, and on a memory node processes have no numbers here */
-        tell(job, &m->locker, t);
+        tell(job, &m->locker, "waiting for", t);
     t->next_ns = pawl_in(TELL_EVERY_NS);
 }
 
@@ -100,15 +111,15 @@ static int patience_ms(const struct telling *t)
 /* The operation is in flight: 0 once it was reaped. */
 static int wait_for_completion(struct lock_job *job, uint64_t id, pawl_completion *out)
 {
-    struct telling t = start_telling();
-    struct pollfd fds[] = {{.fd = pawl_fd(job->p), .events = POLLIN}, {.fd = job->signal_fd, .events = POLLIN}};
+    struct telling t = start_telling(job);
+    struct pollfd fds[] = {{.fd = pawl_fd(job->p), .events = POLLIN}, {.fd = job->control, .events = POLLIN}};
     for (;;) {
         int ready = poll(fds, countof(fds), patience_ms(&t));
         if (ready < 0 && errno != EINTR)
             return -errno;
-        struct signalfd_siginfo got;
-        if (ready > 0 && fds[1].revents && !job->signal && read(job->signal_fd, &got, sizeof got) == sizeof got) {
-            job->signal = (int)got.ssi_signo;
+        if (ready > 0 && fds[1].revents && !job->cancelled) {
+            job->cancelled = true;
+            fds[1].fd = -1;
             pawl_cancel(job->p, id); /* if it was granted just now, its completion says so */
         }
         int n = pawl_reap(job->p, out, 1, PAWL_TRY);
@@ -127,12 +138,11 @@ static int try_once(struct lock_job *job)
 /* Where an operation cannot wait and be called off at the same time (baselines, a memory node) it is tried again and again. */
 static int ask_until(struct lock_job *job, uint64_t deadline)
 {
-    struct pollfd fd = {.fd = job->signal_fd, .events = POLLIN};
-    struct signalfd_siginfo got;
-    struct telling t = start_telling();
+    struct pollfd fd = {.fd = job->control, .events = POLLIN};
+    struct telling t = start_telling(job);
     for (;;) {
-        if (poll(&fd, 1, ASK_EVERY_MS) > 0 && read(job->signal_fd, &got, sizeof got) == sizeof got) {
-            job->signal = (int)got.ssi_signo;
+        if (poll(&fd, 1, ASK_EVERY_MS) > 0) {
+            job->cancelled = true;
             return -EINTR;
         }
         int rc = try_once(job);
@@ -162,7 +172,7 @@ static int wait_for_lock(struct lock_job *job, uint64_t deadline)
         rc = n ? net_failed(n, done.result) : explain(done.result, "%s", pawl_strerror(done.result));
     if (!rc)
         job->grant = done.grant;
-    if (job->signal) {
+    if (job->cancelled) {
         if (!rc)
             pawl_unlock(job->p, &job->grant);
         return -EINTR;
@@ -178,11 +188,21 @@ int lock_find(struct lock_job *job)
     return n ? net_find(n, job->key, job->mode, false, job->nonblock ? DEADLINE_TRY : deadline, &name) : 0;
 }
 
+/* Whether a process above this one holds the lock: it waits for this one to end. */
+static bool waits_for_itself(const struct lock_job *job)
+{
+    pawl_state now;
+    return getenv("PAWL_HELD") && !pawl_query(job->p, job->key, &now) && now.mode &&
+           (now.mode == PAWL_EXCLUSIVE || job->mode == PAWL_EXCLUSIVE) && lock_held_above(job, now.token);
+}
+
 int lock_acquire(struct lock_job *job)
 {
     uint64_t start = pawl_now(), deadline = add_saturating(job->start_ns, job->wait_ns);
     bool once = job->nonblock || start >= deadline;
     int rc;
+    if (!once && waits_for_itself(job))
+        return explain(-EDEADLK, "a process above this one holds the lock");
     if (net_of(job->p) && job->p->design->features & DESIGN_ASYNC) {
         rc = wait_for_lock(job, once ? PAWL_TRY : deadline); /* also a try, which takes long if nothing answers */
     } else {

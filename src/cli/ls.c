@@ -61,7 +61,7 @@ static int json_lock(void *ctx, const struct inspect_lock *lock)
     json_object(j, NULL);
     cli_json_key(j, "name", lock->key);
     json_string(j, "mode", cli_mode_name(lock->view.mode));
-    json_u64(j, "token", lock->view.token);
+    cli_json_token(j, true, lock->view.token);
     json_u64(j, "holders", lock->holders);
     json_u64(j, "waiters", lock->waiters);
     json_u64(j, "dead_holders", lock->gone);

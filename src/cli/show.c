@@ -111,7 +111,7 @@ static int json_lock(const struct shown *s, const char *place, pawl_key key)
     json_string(&j, "space", place);
     cli_json_key(&j, "name", key);
     json_string(&j, "mode", cli_mode_name(s->view.mode));
-    json_u64(&j, "token", s->view.token);
+    cli_json_token(&j, true, s->view.token);
     json_array(&j, "sessions");
     int rc = each_claim(s, json_claim, &j);
     json_end(&j);

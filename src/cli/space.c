@@ -18,17 +18,22 @@ static struct {
     bool force, json;
 } opts;
 
+static struct {
+    bool capacity, sessions, holds, units, max_units;
+} seen;
+
 static const struct arg table[] = {
     {"keys", 0, ARG_STRING, "KIND", "create: kind of keys: named (the default), sparse (any u64) or dense (0 .. capacity-1)",
      &opts.keys, NULL},
-    {"capacity", 0, ARG_U64, "N", "create: number of locks; default 16384", &opts.capacity, NULL},
+    {"capacity", 0, ARG_U64, "N", "create: number of locks; default 16384", &opts.capacity, &seen.capacity},
     {"design", 0, ARG_STRING, "D", "create: design; default word; 'pawl doctor --matrix' lists them", &opts.design, NULL},
     {"locks", 0, ARG_U64, "N", "service: create: number of locks, default 1M; grow: the new number", &opts.locks, NULL},
-    {"sessions", 0, ARG_U64, "N", "create: sessions that can be open at once; default 256", &opts.sessions, NULL},
-    {"holds", 0, ARG_U64, "N", "create: locks that a session can hold or wait for at once; default 256", &opts.holds, NULL},
-    {"unit", 0, ARG_STRING, "BYTES", "create, with ranges: size of a unit, such as 4096 or 64K; default 4K", &opts.unit, NULL},
-    {"units", 0, ARG_U64, "N", "create, with ranges: units that a lock is made for; default 65536", &opts.units, NULL},
-    {"max-units", 0, ARG_U64, "N", "create, with ranges: units that a lock can grow to; default 2^20", &opts.max_units, NULL},
+    {"sessions", 0, ARG_U64, "N", "create: sessions that can be open at once; default 256", &opts.sessions, &seen.sessions},
+    {"holds", 0, ARG_U64, "N", "create: locks that a session can hold or wait for at once; default 256", &opts.holds, &seen.holds},
+    {"unit", 0, ARG_STRING, "BYTES", "create, with ranges: size of a unit, such as 4096 or 64Ki; default 4Ki", &opts.unit, NULL},
+    {"units", 0, ARG_U64, "N", "create, with ranges: units that a lock is made for; default 65536", &opts.units, &seen.units},
+    {"max-units", 0, ARG_U64, "N", "create, with ranges: units that a lock can grow to; default 2^20", &opts.max_units,
+     &seen.max_units},
     {"permissions", 0, ARG_STRING, "MODE", "create: permissions of the segment, in octal; default 0600", &opts.permissions, NULL},
     {"hosts", 0, ARG_U64, "N", "service, create: hosts that can take part at once; default 64", &opts.hosts, NULL},
     {"servers", 0, ARG_U64, "N", "service, create: lock servers, all in the service's process; default 1 if the design has any",
@@ -80,7 +85,15 @@ static int parse_options(pawl_options *o)
     if (opts.sessions > SLOTS_MAX || opts.holds > RECORDS_MAX)
         return args_complain(&usage, "a space has at most %d sessions of at most %d holds", SLOTS_MAX, RECORDS_MAX);
     if (opts.unit && (cli_bytes(opts.unit, strlen(opts.unit), &o->unit_bytes) || !o->unit_bytes))
-        return args_complain(&usage, "--unit must be a number of bytes, such as 4096 or 64K, not '%s'", opts.unit);
+        return args_complain(&usage, "--unit must be a number of bytes, such as 4096 or 64Ki, not '%s'", opts.unit);
+    if (o->unit_bytes & (o->unit_bytes - 1))
+        return args_complain(&usage, "--unit must be a power of two of bytes, and '%s' is %" PRIu64 "; 4Ki is 4096", opts.unit,
+                             o->unit_bytes);
+    if ((seen.capacity && !opts.capacity) || (seen.sessions && !opts.sessions) || (seen.holds && !opts.holds) ||
+        (seen.units && !opts.units) || (seen.max_units && !opts.max_units))
+        return args_complain(&usage, "--capacity, --sessions, --holds, --units and --max-units must be at least 1");
+    if (opts.units > RANGE_UNITS_MAX || opts.max_units > RANGE_UNITS_MAX || (opts.max_units && opts.units > opts.max_units))
+        return args_complain(&usage, "--units must not exceed --max-units, nor either of them 2^%d", RANGE_UNITS_BITS);
     o->range_units = opts.units;
     o->range_max = opts.max_units;
     o->design = opts.design;
@@ -110,6 +123,14 @@ static int create_space(const char *place)
 
 /* ---- list ---- */
 
+/* Files of that user which are no spaces: processes on this machine that use a rack or a memory node may have them open. */
+static const char *use_of(const char *name)
+{
+    return !strncmp(name, "net.", 4)    ? "the memory of a rack's host on this machine, which its processes share"
+           : !strncmp(name, "node.", 5) ? "the memory of a memory node on this machine"
+                                        : NULL;
+}
+
 static void list_one(struct json *j, const char *name)
 {
     char place[PLACE_LEN];
@@ -120,6 +141,7 @@ static void list_one(struct json *j, const char *name)
     if (rc == -ENOENT)
         return; /* dropped since the folder was read */
     bool usable = !rc && !count_sessions(&o, &c);
+    const char *use = usable ? NULL : use_of(name), *fault = usable || use ? NULL : pawl_explain();
     if (j) {
         json_object(j, NULL);
         json_string(j, "space", place);
@@ -128,13 +150,14 @@ static void list_one(struct json *j, const char *name)
         json_u64(j, "capacity", usable ? o.segment->header->capacity : 0);
         json_u64(j, "sessions_live", c.live);
         json_u64(j, "sessions_lost", c.lost);
-        json_string(j, "fault", usable ? NULL : pawl_explain());
+        json_string(j, "fault", fault);
+        json_string(j, "use", use);
         json_end(j);
     } else if (usable) {
         printf("%-10s %-7s %12" PRIu64 " %9" PRIu32 " %9" PRIu32 "  %s\n", o.space.design->name,
                cli_keys_name(o.segment->header->keys), o.segment->header->capacity, c.live, c.lost, place);
     } else {
-        printf("%-10s %-7s %12s %9s %9s  %s (%s)\n", "unusable", "", "", "", "", place, pawl_explain());
+        printf("%-10s %-7s %12s %9s %9s  %s (%s)\n", use ? "-" : "unusable", "", "", "", "", place, use ? use : fault);
     }
     if (!rc)
         observer_close(&o);
@@ -189,7 +212,8 @@ static int drop_unusable(const char *place)
         return cli_fail("space", rc);
     /* Elsewhere it may be anything, and this is not rm. */
     if (strncmp(path, ours, strlen(ours)))
-        return cli_say("space", EXIT_UNAVAILABLE, "%s", "this is not a pawl segment; remove the file by hand if you are sure");
+        return cli_say("space", EXIT_UNAVAILABLE,
+                       "%s is not a pawl segment, and files elsewhere than in " SEGMENT_DIR " are left alone", path);
     if (!opts.force)
         return cli_say("space", EXIT_UNAVAILABLE, "%s is not usable; --force drops it", place);
     return report_drop(place, path);

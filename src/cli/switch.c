@@ -92,8 +92,23 @@ static int check_numbers(void)
     return 0;
 }
 
+/* Before a coordinator is asked for anything. */
+static int check_interfaces(const char *names)
+{
+    char name[IFNAMSIZ];
+    for (const char *at = names; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
+        if (!*name || !if_nametoindex(name))
+            return args_complain(&usage, "this machine has no interface '%s' ('ip link' lists them)", name);
+    }
+    return 0;
+}
+
 static int check_devices(struct kernel_params *out, char loop[2 * IFNAMSIZ])
 {
+    int status = check_interfaces(opts.devices);
+    if (status)
+        return status;
     if (opts.mode && strcmp(opts.mode, "native") != 0 && strcmp(opts.mode, "generic") != 0)
         return args_complain(&usage, "--mode is native or generic, not '%s'", opts.mode);
     if (!opts.loop && strchr(opts.devices, ','))

@@ -7,6 +7,8 @@
 
 #include <errno.h>
 
+#define LOOK_NS (100 * NS_PER_MS) /* how often a thread that reaps looks whether the session is lost */
+
 int memory_far_park(struct fab_parking *p, uint64_t until, bool cancellable)
 {
     struct memory_task *t = container_of(p, struct memory_task, parking);
@@ -45,7 +47,7 @@ static struct look pump(struct memory_session *m, uint64_t deadline)
             l.until = min_u64(l.until, t->deadline);
     }
     l.in_flight = a->in_flight;
-    l.done = a->done_count;
+    l.done = a->done_count + a->loss_unreaped;
     pthread_mutex_unlock(&a->lock);
     return l;
 }
@@ -57,8 +59,8 @@ int memory_far_wait(struct pawl *p, uint64_t deadline)
     struct memory_session *m = memory_of(p);
     __atomic_add_fetch(&m->reapers, 1, __ATOMIC_ACQ_REL);
     struct look l = pump(m, deadline);
-    if (!l.done)
-        node_udp_await(m->far, l.seen, l.until);
+    if (!l.done) /* the loss of the session is no change of the endpoint */
+        node_udp_await(m->far, l.seen, min_u64(l.until, world_now(&world_real) + LOOK_NS));
     __atomic_sub_fetch(&m->reapers, 1, __ATOMIC_ACQ_REL);
     return 0;
 }

@@ -116,7 +116,7 @@ static int join_and_create(struct net *n, const struct net_where *w, const char 
     case -ENOSPC:
         return explain(rc, "the rack at %s has no room for another host", address);
     case -ENOENT:
-        return explain(rc, "there is no space '%s' at %s", w->space, address);
+        return explain(rc, "there is no space '%s' at %s: the coordinator there has another one", w->space, address);
     case -EPROTONOSUPPORT:
         return explain(rc, "packets of the space '%s' at %s have features that this build does not know", w->space, address);
     default:

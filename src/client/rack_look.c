@@ -21,7 +21,7 @@ static int ask_coordinator(const struct rack_look *l, struct coord_packet *ask, 
     coord_list_print(&coordinators, address);
     int rc = ask_leader(&coordinators, 0, l->where.self, ask, len, type, world_now(&world_real) + ASK_NS, answer, answer_len);
     if (rc == -ENOENT)
-        return explain(rc, "there is no space '%s' at %s", l->where.space, address);
+        return explain(rc, "there is no space '%s' at %s: the coordinator there has another one", l->where.space, address);
     if (rc == -ETIMEDOUT)
         return explain(rc, "no coordinator of '%s' answers at %s (start one with 'pawl serve')", l->where.space, address);
     if (rc == -EPROTOTYPE)

@@ -71,9 +71,9 @@ static int check_file(int fd, const char *path, struct stat *st)
     if (!S_ISREG(st->st_mode))
         return explain(-PAWL_ESEGMENT, "%s is not a regular file", path);
     if (!strncmp(path, SEGMENT_DIR "/pawl.", strlen(SEGMENT_DIR "/pawl.")) && st->st_uid != geteuid())
-        return explain(-EACCES, "%s belongs to user %u; remove it, or choose another name", path, (unsigned)st->st_uid);
+        return explain(-EACCES, "%s belongs to user %u; choose another name", path, (unsigned)st->st_uid);
     if (st->st_size < LAYOUT_HEADER_BYTES)
-        return explain(-PAWL_ESEGMENT, "%s: it is too short for a pawl segment; remove it, or choose another name", path);
+        return explain(-PAWL_ESEGMENT, "%s: it is too short for a pawl segment; choose another name", path);
     return 0;
 }
 
@@ -85,11 +85,12 @@ static int check_header(const struct layout_header *h, uint64_t size, const char
     if (fault && !design_find(design) && design_is_offered(design))
         return refuse_design(design);
     if (fault)
-        return explain(-PAWL_ESEGMENT, "%s: %s; remove it, or choose another name", path, fault);
+        return explain(-PAWL_ESEGMENT, "%s: %s; choose another name", path, fault);
     uint8_t boot[LAYOUT_BOOT_ID_LEN];
     read_boot_id(boot);
     if (memcmp(boot, h->boot_id, sizeof boot))
-        return explain(-PAWL_ESEGMENT, "%s: it was left from before the machine restarted; remove it", path);
+        return explain(-PAWL_ESEGMENT, "%s: it was left from before the machine restarted; 'pawl space drop --force' removes it",
+                       path);
     if (h->ring_bytes != fab_shm_ring_bytes())
         return explain(-PAWL_ESEGMENT, "%s: its message rings have another size; it was made by another release of pawl", path);
     return 0;

@@ -49,7 +49,7 @@ static const char *expectation(enum arg_kind kind)
 {
     switch (kind) {
     case ARG_U64:
-        return "a count such as 1000, 64K or 10M";
+        return "a number such as 1000, 64K (64,000) or 64Ki (65,536)";
     case ARG_DURATION:
         return "a duration such as 1.5s, 500ms or 10us";
     case ARG_FRACTION:

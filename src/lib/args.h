@@ -8,7 +8,7 @@
 enum arg_kind {
     ARG_FLAG,        /* bool: present or not */
     ARG_STRING,      /* const char *: points into argv */
-    ARG_U64,         /* uint64_t: 1000, 64K, 10M, 2G (powers of 1000: counts, not bytes) */
+    ARG_U64,         /* uint64_t, counts and bytes alike: 1000; 64K, 10M, 2G, 1T are powers of 1000, 64Ki, 10Mi, 2Gi, 1Ti of 1024 */
     ARG_DURATION,    /* uint64_t nanoseconds: 10us, 500ms, 1.5s; a bare number is seconds */
     ARG_FRACTION,    /* uint64_t thousandths, at most 1000: 0.95 or 95% */
     ARG_THOUSANDTHS, /* uint64_t thousandths: 0.99, 1.2 */

@@ -2,6 +2,7 @@
 /* Numbers as people write them on a command line. Everything that is not understood to its last character is refused. */
 #include "lib/args.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -60,22 +61,21 @@ static int parse_decimal(const char **text, struct number *out)
 
 int args_u64(const char *text, uint64_t *value)
 {
-    static const struct {
-        const char *suffix;
-        uint64_t factor;
-    } units[] = {{"", 1}, {"K", 1000}, {"k", 1000}, {"M", 1000000}, {"m", 1000000}, {"G", 1000000000}, {"g", 1000000000}};
+    static const char units[] = "KMGT";
     uint64_t n = 0;
     int err = parse_whole(&text, &n);
     if (err)
         return err;
-    for (size_t i = 0; i < countof(units); i++)
-        if (!strcmp(text, units[i].suffix)) {
-            if (__builtin_mul_overflow(n, units[i].factor, &n))
-                return -ERANGE;
-            *value = n;
-            return 0;
-        }
-    return -EINVAL;
+    const char *unit = *text ? strchr(units, toupper((unsigned char)*text)) : NULL;
+    const uint64_t base = unit && text[1] == 'i' ? 1024 : 1000;
+    text += unit ? 1 + (base == 1024) : 0;
+    if (*text)
+        return -EINVAL;
+    for (const char *u = units; unit && u <= unit; u++)
+        if (__builtin_mul_overflow(n, base, &n))
+            return -ERANGE;
+    *value = n;
+    return 0;
 }
 
 int args_duration(const char *text, uint64_t *ns)

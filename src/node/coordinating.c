@@ -221,7 +221,7 @@ int coordinating_listen(struct udp *udp, struct net_addr at)
     char text[NET_ADDR_TEXT];
     net_addr_print(at, text);
     udp->fd = -1;
-    return explain(rc, "cannot listen at %s: %s", text, pawl_strerror(rc));
+    return explain(rc, "cannot listen at %s: %s (--listen; 'ss -lunp' shows the process that has a port)", text, pawl_strerror(rc));
 }
 
 int coordinating_open(struct coordinating *c, const struct coord_params *params, const struct state_params *state,

@@ -63,7 +63,8 @@ int member_open(struct member *m, const struct member_params *p)
     if (rc) {
         char at[NET_ADDR_TEXT];
         net_addr_print(p->at, at);
-        return explain(rc, "cannot listen at %s: %s", at, pawl_strerror(rc));
+        return explain(rc, "cannot listen at %s: %s (--listen; 'ss -lunp' shows the process that has a port)", at,
+                       pawl_strerror(rc));
     }
     m->join = (struct join_params){.coordinators = p->coordinators,
                                    .role = p->is_switch ? COORD_SWITCH : COORD_SERVER,

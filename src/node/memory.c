@@ -153,7 +153,7 @@ int memory_node_open(struct memory_node *m, const struct memory_node_params *p)
     net_addr_print(p->at, at);
     rc = udp_open(&m->udp, p->at); /* first: of two processes one has the memory */
     if (rc)
-        return explain(rc, "cannot listen at %s: %s", at, strerror(-rc));
+        return explain(rc, "cannot listen at %s: %s (--listen; 'ss -lunp' shows the process that has a port)", at, strerror(-rc));
     rc = place_memory(m, clients);
     if (!rc)
         rc = make_node(m, clients);

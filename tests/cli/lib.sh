@@ -105,6 +105,13 @@ has_worked() {
     [ "$ticks" -ge $(($(getconf CLK_TCK) / 5)) ]
 }
 
+# keeper PID: the process that has the session of a `pawl lock` with that id. It lives while the lock is held or awaited.
+keeper() {
+    for child in $(cat "/proc/$1/task/$1/children"); do
+        [ "$(cat "/proc/$child/comm")" = pawl ] && echo "$child"
+    done
+}
+
 # How many hold or wait for a lock, of the living.
 holders() {
     "$pawl" show "$1" | sed -n 's/^holders  *//p'

@@ -345,7 +345,7 @@ static void one_place(const struct place_test *t)
     shared = place_has(DESIGN_SHARED);
     convert = place_has(DESIGN_CONVERT);
     ranges = place_has(DESIGN_RANGES);
-    async = place_has(DESIGN_ASYNC) && t->on != ON_NODE;
+    async = place_has(DESIGN_ASYNC);
     pawl *p = place_open(0, 0), *q = place_open(1, 0);
     forgotten(p);
     past(p, q);

@@ -194,6 +194,12 @@ static void new_life(void)
         CHECK(pawl_now() < limit);
     CHECK_RC(rc, -PAWL_ELOST);
     CHECK_RC(pawl_check(p, &g[0]), -PAWL_ELOST);
+    pawl_completion event; /* the loss at one node is that of the client */
+    CHECK_EQ(pawl_reap(p, &event, 1, pawl_in(LIMIT_NS)), 1);
+    CHECK_EQ(event.op, PAWL_OP_LOST);
+    CHECK(event.why == PAWL_WHY_BROKEN ||
+          event.why == PAWL_WHY_LEASE); /* its memory is new; on a busy machine the lease is first */
+    CHECK_EQ(pawl_why(p, &g[0]), event.why);
     CHECK_RC(pawl_trylock(p, pawl_id(4), PAWL_EXCLUSIVE, &h), -PAWL_ELOST);
     CHECK_RC(pawl_unlock(p, &g[0]), -PAWL_ELOST);
     CHECK_OK(pawl_close(p));

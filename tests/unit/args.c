@@ -126,8 +126,8 @@ static void complains(void)
     check_complaint("--locks", "option '--locks' needs a value (N)");
     check_complaint("-l", "option '-l' needs a value (N)");
     check_complaint("--json=yes", "option '--json' takes no value");
-    check_complaint("--locks 12x", "option '--locks' needs a count such as 1000, 64K or 10M, not '12x'");
-    check_complaint("-l-1", "option '-l' needs a count such as 1000, 64K or 10M, not '-1'");
+    check_complaint("--locks 12x", "option '--locks' needs a number such as 1000, 64K (64,000) or 64Ki (65,536), not '12x'");
+    check_complaint("-l-1", "option '-l' needs a number such as 1000, 64K (64,000) or 64Ki (65,536), not '-1'");
     check_complaint("--wait=soon", "option '--wait' needs a duration such as 1.5s, 500ms or 10us, not 'soon'");
     check_complaint("--seeds 5:5", "option '--seeds' needs a range A:B with A below B, not '5:5'");
     check_complaint("--reads 2",
@@ -160,6 +160,17 @@ static void values(void)
     check_value(args_u64, "18446744073709551616", -ERANGE, 0);
     check_value(args_u64, "18446744073709552K", -ERANGE, 0);
     check_value(args_u64, "2G", 0, 2000000000);
+    check_value(args_u64, "4K", 0, 4000);
+    check_value(args_u64, "4k", 0, 4000);
+    check_value(args_u64, "4Ki", 0, 4096);
+    check_value(args_u64, "16Mi", 0, UINT64_C(16) << 20);
+    check_value(args_u64, "1Gi", 0, UINT64_C(1) << 30);
+    check_value(args_u64, "1T", 0, UINT64_C(1000000000000));
+    check_value(args_u64, "1Ti", 0, UINT64_C(1) << 40);
+    check_value(args_u64, "16777216Ti", -ERANGE, 0);
+    check_value(args_u64, "4KiB", -EINVAL, 0);
+    check_value(args_u64, "4KI", -EINVAL, 0);
+    check_value(args_u64, "4i", -EINVAL, 0);
     check_value(args_u64, "", -EINVAL, 0);
     check_value(args_u64, " 1", -EINVAL, 0);
     check_value(args_u64, "+1", -EINVAL, 0);
