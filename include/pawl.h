@@ -169,7 +169,7 @@ enum pawl_mode { PAWL_SHARED = 1, PAWL_EXCLUSIVE = 2 };
 /* A lock held. It may be copied. It ends with unlock, with the session, or at expiry_ns. */
 typedef struct pawl_grant {
     uint64_t token;     /* fencing token; 0 if the design has none */
-    uint64_t expiry_ns; /* of the session, at the time of the grant. Renewals extend it: see pawl_check */
+    uint64_t expiry_ns; /* of the session, as of its last renewal. Later renewals extend it: see pawl_check */
     uint32_t mode;      /* enum pawl_mode */
     uint32_t hold;      /* hold, index and serial are for the library */
     uint64_t index;
