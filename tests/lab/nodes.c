@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The trial of a space on two memory nodes, one in the kernel and one a process: eight clients on two hosts lock while clients are
  * killed and stopped beyond their leases, cables are pulled, `pawl serve` is killed and started again, and the node that is a
- * process loses its memory. No two valid holds exclude each other, tokens rise, and every client goes on. Before that, executors
- * with a mistake (no reply cache, no order, no fence) are told from a sound one. PAWL_TEST_SECONDS: each kind of event once, then
- * at random until so long. PAWL_TEST_DESIGN: shiftlock (the default), or another one-sided design. */
+ * process loses its memory. No two valid holds of a lock are incompatible, tokens rise, and every client goes on. Before that,
+ * executors with a mistake (no reply cache, no order, no fence) are told from a sound one. PAWL_TEST_SECONDS: each kind of event
+ * once, then at random until so long. PAWL_TEST_DESIGN: shiftlock (the default), or another one-sided design. */
 #include "fabric/node_udp.h"
 #include "lib/rng.h"
 #include "node/memory.h"
