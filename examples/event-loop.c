@@ -47,9 +47,13 @@ static void on_line(pawl *p, const char *line)
 static void on_completions(pawl *p)
 {
     pawl_completion c[8];
-    int n = pawl_reap(p, c, 8, 0); /* those that are there: the loop does not wait here */
+    int n = pawl_reap(p, c, 8, PAWL_TRY); /* those that are there: the loop does not wait here */
     for (int i = 0; i < n; i++) {
         struct entry *e = c[i].user;
+        if (c[i].op == PAWL_OP_LOST) { /* of no request: all grants are void, and all requests end */
+            printf("lost: %s\n", pawl_strwhy((int)c[i].why));
+            continue;
+        }
         e->state = c[i].result ? FREE : HOLDS;
         e->grant = c[i].grant;
         if (c[i].result)

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Leader election: of all processes that run this, one leads, until it ends or loses its session; then another does. The token is
- * the term of the leader, and rises.
+ * the term of the leader, and rises. The loss of the session is an event at pawl_fd.
  * Usage: leader NAME [PLACE]; ends on SIGINT or SIGTERM. */
 #include <errno.h>
 #include <inttypes.h>
 #include <pawl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
-#define STEP_US 20000                   /* of the leader's work */
+#define STEP_MS 20                      /* of the leader's work */
 #define CAMPAIGN_NS UINT64_C(200000000) /* a candidate looks so often whether it was told to end */
 
 static volatile sig_atomic_t stop;
@@ -26,9 +27,11 @@ static void lead(pawl *p, const pawl_grant *g)
 {
     printf("%d leads in term %" PRIu64 "\n", (int)getpid(), g->token);
     fflush(stdout);
-    while (!stop && !pawl_check(p, g))
-        usleep(STEP_US);
-    printf("%d leads no more%s\n", (int)getpid(), pawl_check(p, g) ? ": its session was lost" : "");
+    struct pollfd event = {.fd = pawl_fd(p), .events = POLLIN}; /* nothing else is to be reaped here: the session is lost */
+    while (!stop && !pawl_check(p, g) && poll(&event, 1, STEP_MS) <= 0)
+        ;
+    int why = pawl_why(p, g);
+    printf("%d leads no more%s%s\n", (int)getpid(), why ? ": " : "", why ? pawl_strwhy(why) : "");
     fflush(stdout);
 }
 

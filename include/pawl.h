@@ -37,7 +37,19 @@
  *   Pointers passed in are read during the call and not kept. Results belong to the caller. The only object that the library
  *   owns is the handle: from pawl_open to pawl_close.
  *   After fork() the child has none of the parent's sessions: its calls return -PAWL_EFORKED until it opens its own.
- *   Times are nanoseconds of CLOCK_MONOTONIC; deadlines are absolute; pawl_in() makes one. */
+ *   Times are nanoseconds of CLOCK_MONOTONIC. Deadlines are absolute, and pawl_in() makes one. UINT64_MAX: no deadline; PAWL_TRY:
+ * the call does not wait (-PAWL_EHELD); 0, which a struct that was not filled in has: -EINVAL. A deadline in the past does not wait
+ *   either, and a free lock is granted all the same; else -ETIMEDOUT.
+ *   A call that would wait for a lock that its own thread holds returns -EDEADLK where that can be known: in a process whose only
+ *   thread it is, and in racks also of a thread among others, unless threads of the session release locks for each other. Shared
+ *   holds do not wait for each other. Submitted operations are not looked at: the program may unlock while they wait.
+ *
+ * Versions
+ *   Programs that were compiled with an earlier header run with a later library of the same soname (libpawl.so.0). It removes no
+ *   function, and changes no struct's size, no value of an enum and no documented meaning. Symbols have versions (PAWL_0.1), so a
+ *   program that needs a later library is refused by the loader, by name. New fields take the room of those called `reserved`. In
+ *   structs that the program fills in, reserved fields are 0, else -EINVAL: initialise the struct as a whole, = {.field = value}.
+ * In structs that the library fills in it sets them to 0. Ignore completions with an op that you do not know. */
 #ifndef PAWL_H
 #define PAWL_H
 
@@ -51,17 +63,21 @@ extern "C" {
 #endif
 
 #define PAWL_VERSION "0.1.0"
+#define PAWL_VERSION_NUMBER 0x000100 /* 0x010203 is 1.2.3 */
 #define PAWL_API __attribute__((visibility("default")))
 
 typedef struct pawl pawl;
 
+/* PAWL_VERSION_NUMBER of the library that the program runs with. */
+PAWL_API uint32_t pawl_version(void);
+
 /* ---- codes, returned negative; beside them plain errno values, of which these have a fixed meaning:
  *   -ETIMEDOUT   the deadline passed; the lock is not held
  *   -ECANCELED   pawl_cancel came before the grant; the lock is not held
- *   -EDEADLK     a deadlock: two holders wait for each other (both convert shared to exclusive, or both grow), or threads wait in a
- *                longer cycle (see Deadlocks). The caller was chosen as the victim. Nothing was changed, locks held are still held
- *   -EAGAIN      racks: a call that does not wait got no answer from the lock's server for a lease; or the coordinator did not
- *                answer which lock a key has, for a lease, or for 15 s if the call waits
+ *   -EDEADLK     a deadlock: the caller's thread holds the lock itself (see Rules), two holders wait for each other (both convert
+ *                shared to exclusive, or both grow), or threads wait in a longer cycle (see Deadlocks). The caller was chosen as
+ * the victim. Nothing was changed, locks held are still held -EAGAIN      racks: a call that does not wait got no answer from the
+ * lock's server for a lease; or the coordinator did not answer which lock a key has, for a lease, or for 15 s if the call waits
  *   -EINVAL      the call itself is wrong: a range that ends before it starts, an unknown mode, a key of another kind
  *   -ENAMETOOLONG, -ENOSPC, -ENOENT, -EACCES, -ENOMEM as usual ---- */
 enum pawl_error {
@@ -114,6 +130,7 @@ typedef struct pawl_options {
     uint16_t priority; /* among waiters: 0, the default, is the highest; 7 and above are equal */
     /* Racks: */
     uint64_t open_ns; /* how long pawl_open waits for a coordinator to answer, and for the rack to be complete; default 15 s */
+    uint64_t reserved[4];
 } pawl_options;
 
 enum {
@@ -166,7 +183,7 @@ static inline pawl_key pawl_id(uint64_t id)
 
 enum pawl_mode { PAWL_SHARED = 1, PAWL_EXCLUSIVE = 2 };
 
-/* A lock held. It may be copied. It ends with unlock, with the session, or at expiry_ns. */
+/* A lock held. It may be copied. It ends with unlock, with the session, or at expiry_ns. Its size is fixed. */
 typedef struct pawl_grant {
     uint64_t token;     /* fencing token; 0 if the design has none */
     uint64_t expiry_ns; /* of the session, as of its last renewal. Later renewals extend it: see pawl_check */
@@ -178,6 +195,8 @@ typedef struct pawl_grant {
 } pawl_grant;
 
 /* ---- locking ---- */
+
+#define PAWL_TRY UINT64_C(1) /* as a deadline: the call does not wait */
 
 /* The present time on the clock of deadlines and expiries, and a deadline `ns` nanoseconds from now. */
 PAWL_API uint64_t pawl_now(void);
@@ -201,12 +220,10 @@ PAWL_API int pawl_unlock(pawl *p, const pawl_grant *grant);
 
 /* Locks bytes [start, end) of a file or anything else that has an extent. Designs with ranges only; with them pawl_lock and the
  * others lock the whole. All units that the range touches are locked: out->start and out->end say which bytes those are. Several
- * ranges of one key can be held at once. A session that waits for a range that it holds itself waits for ever, and one that waits
- * for a range while it holds another may deadlock with one that waits for both: take them with pawl_lock_all, or use a deadline.
- * deadline_ns may be UINT64_MAX (none) or PAWL_TRY (do not wait: -PAWL_EHELD).
+ * ranges of one key can be held at once. A session that waits for a range while it holds another may deadlock with one that waits
+ * for both: take them with pawl_lock_all, or use a deadline.
  * -EINVAL if the range is empty or ends before it starts, -EOVERFLOW if it reaches beyond 2^40 units. */
 #define PAWL_END UINT64_MAX /* as `end`: to the end, wherever that is */
-#define PAWL_TRY UINT64_C(0)
 PAWL_API int pawl_lock_range(pawl *p, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline_ns,
                              pawl_grant *out);
 
@@ -217,9 +234,10 @@ PAWL_API int pawl_lock_range(pawl *p, pawl_key key, uint64_t start, uint64_t end
  * token. */
 PAWL_API int pawl_reshape(pawl *p, pawl_grant *grant, uint64_t start, uint64_t end, uint64_t deadline_ns);
 
-/* Cuts a held range in two, which are then changed and released separately: `grant` ends at byte `at`, *right goes on from there.
- * -EINVAL unless `at` is the first byte of a unit of the range other than its first unit; -PAWL_ELIMIT if the session has no room
- * for another hold, or the design none for another reader. On failure nothing has changed. */
+/* Designs with `split` (pawl doctor --matrix). Cuts a held range in two, which are then changed and released separately: `grant`
+ * ends at byte `at`, *right goes on from there. -EINVAL unless `at` is the first byte of a unit of the range other than its first
+ * unit; -PAWL_ELIMIT if the session has no room for another hold, or the design none for another reader. On failure nothing has
+ * changed. */
 PAWL_API int pawl_split(pawl *p, pawl_grant *grant, uint64_t at, pawl_grant *right);
 
 /* Locks all or none. Every caller takes them in the same order, so users of pawl_lock_all do not deadlock with each other.
@@ -228,6 +246,7 @@ PAWL_API int pawl_split(pawl *p, pawl_grant *grant, uint64_t at, pawl_grant *rig
 typedef struct pawl_want {
     pawl_key key;
     enum pawl_mode mode;
+    uint32_t reserved;
     uint64_t start, end; /* bytes; both 0: the whole */
 } pawl_want;
 
@@ -238,21 +257,51 @@ PAWL_API int pawl_lock_all(pawl *p, const pawl_want *wants, unsigned count, uint
  * of the readers converts, too. On failure the grant is unchanged. */
 PAWL_API int pawl_convert(pawl *p, pawl_grant *grant, enum pawl_mode mode, uint64_t deadline_ns);
 
-/* Renews the session's lease now, and the grant's expiry with it. The library renews the lease by itself every third of a lease. */
+/* Renews the session's lease now, and the grant's expiry with it, which is never set to an earlier time. The library renews the
+ * lease by itself every third of a lease. */
 PAWL_API int pawl_extend(pawl *p, pawl_grant *grant);
 
 /* 0 while the grant is certainly held; else -PAWL_ELOST or -PAWL_ENOTOWNER. Makes no system call. */
 PAWL_API int pawl_check(pawl *p, const pawl_grant *grant);
+
+/* ---- the end of grants ----
+ *
+ * A grant ends when it is unlocked, or with its session. The loss of a session is an event: within half a second of it pawl_fd is
+ * readable and pawl_reap delivers a completion with op PAWL_OP_LOST, once. Programs without a loop set a callback. A process that
+ * is stopped is told when it goes on: pawl_check before a step, and tokens with every write, are still needed. */
+enum pawl_why {
+    PAWL_WHY_HELD = 0,     /* the grant is certainly held */
+    PAWL_WHY_UNLOCKED = 1, /* it was unlocked, or is not one of this session's */
+    PAWL_WHY_LEASE = 2,    /* the session's lease ended: the process was stopped, or did not reach the memory node, for too long */
+    PAWL_WHY_BROKEN = 3,   /* an operator broke the session (pawl break), or the memory node started anew */
+    PAWL_WHY_REMOVED = 4,  /* the space was removed (pawl space drop) */
+    PAWL_WHY_GRANTER = 5,  /* racks: the lock server or switch that granted a lock of the session was away for a lease */
+    PAWL_WHY_COORDINATOR = 6, /* racks: the coordinator was away for the membership lease, or has ended this host's membership */
+};
+
+/* Why the grant ended, as one of enum pawl_why, or a negative code. After the loss of the session the answer is that of the session
+ * for all of its grants. */
+PAWL_API int pawl_why(pawl *p, const pawl_grant *grant);
+
+/* A sentence for it. Static. */
+PAWL_API const char *pawl_strwhy(int why);
+
+/* Calls `lost(ctx, why)` once, in the library's thread, when the session is lost; -PAWL_ELOST: it is lost already. The callback
+ * must not block for long, and must not close the handle. `lost` null: no callback any more; when that has returned, none runs. */
+PAWL_API int pawl_on_lost(pawl *p, void (*lost)(void *ctx, int why), void *ctx);
 
 /* The state of a lock at this moment. */
 typedef struct pawl_state {
     uint32_t mode;    /* 0 if free */
     uint32_t holders; /* sessions that hold it */
     uint32_t waiters; /* sessions that wait for it */
-    uint64_t token;   /* of the latest grant (shiftlock64: or above it); on a rack, of the holders, 0 if the lock is free */
+    uint32_t reserved;
+    uint64_t token; /* of the latest grant (shiftlock64: or above it); on a rack, of the holders, 0 if the lock is free */
+    uint64_t reserved2[2];
 } pawl_state;
 
-/* On a rack this asks every host, which takes milliseconds; the answers are not of one moment. -EAGAIN: a host does not answer. */
+/* -PAWL_ELOST of a lost session, like every call. On a rack this asks every host, which takes milliseconds; the answers are not of
+ * one moment. -EAGAIN: a host does not answer. */
 PAWL_API int pawl_query(pawl *p, pawl_key key, pawl_state *out);
 
 /* ---- data beside the lock ---- */
@@ -267,6 +316,7 @@ typedef struct pawl_call {
     void *reply; /* where the reply is written; of more than `room` bytes, the first ones */
     size_t room;
     size_t replied; /* length of the reply */
+    uint64_t reserved[2];
 } pawl_call;
 
 /* Locks, and executes the call under the lock: in one round trip if the lock is free. `out` null: unlocks at once. The call is
@@ -289,6 +339,7 @@ typedef struct pawl_work {
     uint32_t mode;  /* enum pawl_mode */
     uint32_t len;
     const void *bytes;
+    uint64_t reserved[2];
 } pawl_work;
 
 /* Executes a call and returns the length of the reply, at most `room`. Called by one thread, in the order of tokens, and once for
@@ -309,6 +360,7 @@ enum pawl_op {
     PAWL_OP_RESHAPE = 4,
     PAWL_OP_CALL = 5,      /* pawl_lock_call that does not keep the lock */
     PAWL_OP_HOLD_CALL = 6, /* pawl_hold_call */
+    PAWL_OP_LOST = 7,      /* not for requests: the completion that tells of the session's loss */
 };
 
 typedef struct pawl_request {
@@ -316,22 +368,27 @@ typedef struct pawl_request {
     enum pawl_mode mode;
     pawl_key key;         /* lock, call; the name is copied */
     pawl_grant grant;     /* unlock, convert, reshape, hold_call */
-    uint64_t deadline_ns; /* UINT64_MAX: none */
+    uint64_t deadline_ns; /* not of unlock */
     void *user;           /* comes back in the completion */
     uint64_t start, end;  /* lock (both 0: the whole), reshape */
     pawl_call *call;      /* its bytes are copied; the struct and the room for its reply must stay until the completion is reaped */
+    uint64_t reserved[3];
 } pawl_request;
 
 typedef struct pawl_completion {
-    uint64_t id;
-    int result; /* as of the synchronous call */
+    uint64_t id; /* 0: of no request */
+    int result;  /* as of the synchronous call; -PAWL_ELOST of PAWL_OP_LOST */
+    uint32_t op; /* enum pawl_op of the request; or PAWL_OP_LOST, delivered once, without a request: the session was lost */
     pawl_grant grant;
     void *user;
+    uint32_t why; /* enum pawl_why, of PAWL_OP_LOST; else 0 */
+    uint32_t reserved[3];
 } pawl_completion;
 
 #define PAWL_INFLIGHT_MAX 64 /* submitted and not yet reaped, per session: then -PAWL_ELIMIT */
 
-/* Starts an operation. It may complete at once; its completion is reaped like any other. */
+/* Starts an operation, and never waits. It may complete at once; its completion is reaped like any other. A request that is wrong
+ * in itself is refused here (-EINVAL, -ENAMETOOLONG, -ERANGE, -PAWL_ENOTSUP, -PAWL_ELIMIT); every other outcome is a completion. */
 PAWL_API int pawl_submit(pawl *p, const pawl_request *request, uint64_t *id);
 
 /* Takes up to `max` completions, and waits for the first one until the deadline. Returns their number; 0: the deadline passed. */
@@ -341,7 +398,7 @@ PAWL_API int pawl_reap(pawl *p, pawl_completion *out, unsigned max, uint64_t dea
  * in flight. */
 PAWL_API int pawl_cancel(pawl *p, uint64_t id);
 
-/* Readable (poll, epoll) while there are completions to reap. Belongs to the handle. */
+/* Readable (poll, epoll) while there are completions to reap, that of a lost session among them. Belongs to the handle. */
 PAWL_API int pawl_fd(pawl *p);
 
 #ifdef __cplusplus

@@ -73,7 +73,7 @@ static pawl_completion reap_one(pawl *p, uint64_t id, int result)
 static void nothing_more(pawl *p)
 {
     pawl_completion c;
-    CHECK_EQ(pawl_reap(p, &c, 1, 0), 0);
+    CHECK_EQ(pawl_reap(p, &c, 1, PAWL_TRY), 0);
     CHECK_EQ(pawl_reap(p, &c, 1, pawl_in(NS_PER_MS)), 0);
     CHECK(!readable(p, 0));
 }
@@ -98,14 +98,14 @@ static void at_once(void)
     CHECK_OK(pawl_check(one, &c.grant));
     CHECK_RC(pawl_cancel(one, id), -ENOENT);
     /* Asked not to wait it does not; a deadline in the past is over. */
-    reap_one(other, submit_lock(other, 1, PAWL_SHARED, 0, NULL), -PAWL_EHELD);
-    reap_one(other, submit_lock(other, 1, PAWL_SHARED, 1, NULL), -ETIMEDOUT);
+    reap_one(other, submit_lock(other, 1, PAWL_SHARED, PAWL_TRY, NULL), -PAWL_EHELD);
+    reap_one(other, submit_lock(other, 1, PAWL_SHARED, 2, NULL), -ETIMEDOUT);
     pawl_completion s = reap_one(one, submit_grant(one, PAWL_OP_CONVERT, &c.grant, PAWL_SHARED, UINT64_MAX), 0);
     CHECK_EQ(s.grant.mode, PAWL_SHARED);
     CHECK(s.grant.token > c.grant.token);
     reap_one(one, submit_grant(one, PAWL_OP_UNLOCK, &s.grant, PAWL_SHARED, 0), 0);
     reap_one(one, submit_grant(one, PAWL_OP_UNLOCK, &s.grant, PAWL_SHARED, 0), -PAWL_ENOTOWNER);
-    reap_one(one, submit_grant(one, PAWL_OP_CONVERT, &s.grant, PAWL_EXCLUSIVE, 0), -PAWL_ENOTOWNER);
+    reap_one(one, submit_grant(one, PAWL_OP_CONVERT, &s.grant, PAWL_EXCLUSIVE, PAWL_TRY), -PAWL_ENOTOWNER);
     nothing_more(one);
 }
 
@@ -170,7 +170,7 @@ static void given_up(void)
     reap_one(one, id, -ECANCELED);
     CHECK_OK(pawl_check(one, &s));
     CHECK_OK(pawl_unlock(one, &s));
-    CHECK_OK(pawl_convert(other, &g, PAWL_EXCLUSIVE, async_place.at_once_ms ? pawl_in(LIMIT_NS) : 0));
+    CHECK_OK(pawl_convert(other, &g, PAWL_EXCLUSIVE, async_place.at_once_ms ? pawl_in(LIMIT_NS) : PAWL_TRY));
     CHECK_OK(pawl_unlock(other, &g));
     nothing_more(one);
 }
@@ -255,16 +255,20 @@ static void bad_requests(void)
     r.op = (enum pawl_op)7;
     CHECK_RC(pawl_submit(one, &r, &id), -EINVAL);
     pawl_call call = {.len = 0};
-    r = (pawl_request){.op = PAWL_OP_CALL, .mode = PAWL_SHARED, .key = pawl_id(1), .call = &call};
+    r = (pawl_request){.op = PAWL_OP_CALL, .mode = PAWL_SHARED, .key = pawl_id(1), .deadline_ns = PAWL_TRY, .call = &call};
     CHECK_RC(pawl_submit(one, &r, &id), -PAWL_ENOTSUP); /* there is no data server */
     r.op = PAWL_OP_LOCK;
     CHECK_RC(pawl_submit(one, &r, &id), -PAWL_ENOTSUP);
-    r = (pawl_request){.op = PAWL_OP_LOCK, .mode = PAWL_SHARED, .key = pawl_name("not a number")};
+    r = (pawl_request){.op = PAWL_OP_LOCK, .mode = PAWL_SHARED, .key = pawl_name("not a number"), .deadline_ns = PAWL_TRY};
     CHECK_RC(pawl_submit(one, &r, &id), -EINVAL);
-    r = (pawl_request){.op = PAWL_OP_LOCK, .mode = (enum pawl_mode)5, .key = pawl_id(1)};
-    CHECK_OK(pawl_submit(one, &r, &id));
-    reap_one(one, id, -EINVAL);
-    CHECK_RC(pawl_reap(one, &c, 0, 0), -EINVAL);
+    r = (pawl_request){.op = PAWL_OP_LOCK, .mode = (enum pawl_mode)5, .key = pawl_id(1), .deadline_ns = PAWL_TRY};
+    CHECK_RC(pawl_submit(one, &r, &id), -EINVAL);
+    r = (pawl_request){.op = PAWL_OP_LOCK, .mode = PAWL_SHARED, .key = pawl_id(1)};
+    CHECK_RC(pawl_submit(one, &r, &id), -EINVAL); /* a deadline that was forgotten is not a try */
+    r = (pawl_request){.op = PAWL_OP_LOCK, .mode = PAWL_SHARED, .key = pawl_id(1), .deadline_ns = PAWL_TRY, .reserved = {0, 0, 1}};
+    CHECK_RC(pawl_submit(one, &r, &id), -EINVAL);
+    CHECK_RC(pawl_reap(one, &c, 1, 0), -EINVAL);
+    CHECK_RC(pawl_reap(one, &c, 0, PAWL_TRY), -EINVAL);
     /* The key of an unlock is not looked at, whatever it is. */
     static const char huge[1 << 20];
     r = (pawl_request){.op = PAWL_OP_UNLOCK, .key = pawl_bytes(huge, sizeof huge)};

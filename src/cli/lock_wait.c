@@ -111,7 +111,7 @@ static int wait_for_completion(struct lock_job *job, uint64_t id, pawl_completio
             job->signal = (int)got.ssi_signo;
             pawl_cancel(job->p, id); /* if it was granted just now, its completion says so */
         }
-        int n = pawl_reap(job->p, out, 1, 0);
+        int n = pawl_reap(job->p, out, 1, PAWL_TRY);
         if (n)
             return n < 0 ? n : 0;
         tell_in_time(job, &t);
@@ -175,7 +175,7 @@ int lock_find(struct lock_job *job)
     struct net *n = net_of(job->p);
     struct host_name name;
     uint64_t deadline = add_saturating(job->start_ns, job->wait_ns);
-    return n ? net_find(n, job->key, job->mode, false, job->nonblock ? PAWL_TRY : deadline, &name) : 0;
+    return n ? net_find(n, job->key, job->mode, false, job->nonblock ? DEADLINE_TRY : deadline, &name) : 0;
 }
 
 int lock_acquire(struct lock_job *job)

@@ -6,9 +6,9 @@
 #include <string.h>
 
 /* Bit numbers of design.h's flags. */
-enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC, DEADLOCK, CALLS };
+enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC, DEADLOCK, CALLS, SPLIT };
 enum { SHM, SIM, UDP, NODE, NODE_XDP };
-static_assert(1 << CALLS == DESIGN_CALLS && CALLS + 1 == DESIGN_FEATURES, "features in the order of their bits");
+static_assert(1 << SPLIT == DESIGN_SPLIT && SPLIT + 1 == DESIGN_FEATURES, "features in the order of their bits");
 static_assert(1 << NODE_XDP == DESIGN_ON_NODE_XDP && NODE_XDP + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
 
 /* A design that offers everything but ranges; its tests of the contract, of recovery and of asynchronous operations. A test on
@@ -48,10 +48,10 @@ static const struct proof {
     {"fisslock-stay", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock"}},
     {"fisslock-racks", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/deadlock"}},
     {"fisslock-racks", UDP, {WHOLE("udp/contract", "udp/racks", "udp/contract"), [DEADLOCK] = "udp/deadlock"}},
-    {"citron", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [RANGES] = "shm/ranges"}},
-    {"citron", SIM, {WHOLE("sim/citron", "sim/citron", "sim/citron"), [RANGES] = "sim/citron"}},
-    {"citron", NODE, {FAR_WHOLE("udp/node", "udp/node_async"), [RANGES] = "udp/node"}},
-    {"citron", NODE_XDP, {FAR_WHOLE("lab/node", "lab/node"), [RANGES] = "lab/node"}},
+    {"citron", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [RANGES] = "shm/ranges", [SPLIT] = "shm/changes"}},
+    {"citron", SIM, {WHOLE("sim/citron", "sim/citron", "sim/citron"), [RANGES] = "sim/citron", [SPLIT] = "sim/citron"}},
+    {"citron", NODE, {FAR_WHOLE("udp/node", "udp/node_async"), [RANGES] = "udp/node", [SPLIT] = "udp/node"}},
+    {"citron", NODE_XDP, {FAR_WHOLE("lab/node", "lab/node"), [RANGES] = "lab/node", [SPLIT] = "lab/node"}},
     {"netlock", SIM, {WHOLE("sim/netlock", "sim/netlock", "sim/netlock"), [DEADLOCK] = "sim/deadlock", [CALLS] = "sim/netlock"}},
     {"netlock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock", [CALLS] = "udp/kv"}},
     {"netlock-switches", SIM, {WHOLE("sim/netlock", "sim/netlock", "sim/netlock"), [DEADLOCK] = "sim/deadlock"}},

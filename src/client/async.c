@@ -9,28 +9,90 @@
 
 int async_init(struct async *a)
 {
+    pthread_mutexattr_t recursive;
     a->next_id = 1;
     a->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return a->event_fd < 0 ? -errno : -pthread_mutex_init(&a->lock, NULL);
+    if (a->event_fd < 0)
+        return -errno;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&a->calling, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    return -pthread_mutex_init(&a->lock, NULL);
 }
 
 void async_free(struct async *a)
 {
     close(a->event_fd);
+    pthread_mutex_destroy(&a->calling);
     pthread_mutex_destroy(&a->lock);
 }
 
-void async_finish(struct async *a, struct async_op *op, int result)
+static void announce(struct async *a)
 {
     const uint64_t one = 1;
+    if (write(a->event_fd, &one, sizeof one) < 0)
+        assert(errno == EAGAIN); /* it is readable already */
+}
+
+/* ---- the loss of the session ---- */
+
+void async_lost(struct async *a, enum pawl_why why)
+{
+    if (a->why) /* this thread alone writes it */
+        return;
+    pthread_mutex_lock(&a->lock);
+    __atomic_store_n(&a->why, why, __ATOMIC_RELEASE);
+    a->loss_unreaped = true;
+    announce(a);
+    pthread_mutex_unlock(&a->lock);
+    pthread_mutex_lock(&a->calling);
+    if (a->lost)
+        a->lost(a->lost_ctx, (int)why);
+    a->lost = NULL;
+    pthread_mutex_unlock(&a->calling);
+}
+
+int pawl_on_lost(pawl *p, void (*lost)(void *ctx, int why), void *ctx)
+{
+    struct async *a = &p->async;
+    explain_nothing();
+    if (!handle_is_ours(p))
+        return handle_forked();
+    pthread_mutex_lock(&a->calling);
+    bool late = lost && __atomic_load_n(&a->why, __ATOMIC_ACQUIRE);
+    if (!late) {
+        a->lost = lost;
+        a->lost_ctx = ctx;
+    }
+    pthread_mutex_unlock(&a->calling);
+    return late ? explain(-PAWL_ELOST, "%s", pawl_strwhy((int)a->why)) : 0;
+}
+
+/* Until the library's thread has noticed the loss, the session is asked. */
+int pawl_why(pawl *p, const pawl_grant *grant)
+{
+    int rc = HANDLE_CALL(p, check, grant);
+    if (rc == -PAWL_ENOTOWNER)
+        return PAWL_WHY_UNLOCKED;
+    if (rc != -PAWL_ELOST)
+        return rc;
+    enum pawl_why why = __atomic_load_n(&p->async.why, __ATOMIC_ACQUIRE);
+    return (int)(why ? why : p->ops->why(p));
+}
+
+/* ---- the ring ---- */
+
+void async_finish(struct async *a, struct async_op *op, int result)
+{
     assert(op->state == ASYNC_RUNNING || op->state == ASYNC_WAITING);
     assert(a->in_flight > 0 && a->done_count < PAWL_INFLIGHT_MAX);
     op->completion.result = result;
     op->state = ASYNC_DONE;
     a->in_flight--;
     a->done[(a->done_first + a->done_count) % PAWL_INFLIGHT_MAX] = async_number(a, op);
-    if (a->done_count++ == 0 && write(a->event_fd, &one, sizeof one) < 0)
-        assert(errno == EAGAIN); /* it is readable already */
+    if (a->done_count++ == 0)
+        announce(a);
 }
 
 static struct async_op *idle_op(struct async *a)
@@ -39,6 +101,21 @@ static struct async_op *idle_op(struct async *a)
         if (a->ops[i].state == ASYNC_IDLE)
             return &a->ops[i];
     return NULL;
+}
+
+/* The request as sessions have it: its deadline is one of designs. */
+static int check_request(const struct pawl *p, const pawl_request *given, pawl_request *out)
+{
+    *out = *given;
+    if (given->op < PAWL_OP_LOCK || given->op > PAWL_OP_HOLD_CALL)
+        return explain(-EINVAL, "there is no operation %d", (int)given->op);
+    for (unsigned i = 0; i < countof(given->reserved); i++)
+        if (given->reserved[i])
+            return explain(-EINVAL, "a reserved field of the request is not 0");
+    bool has_mode = async_names_lock(given) || given->op == PAWL_OP_CONVERT;
+    if (has_mode && given->mode != PAWL_SHARED && given->mode != PAWL_EXCLUSIVE)
+        return explain(-EINVAL, "the mode must be shared or exclusive");
+    return given->op == PAWL_OP_UNLOCK ? 0 : handle_until(p, given->deadline_ns, &out->deadline_ns);
 }
 
 /* With the lock. */
@@ -53,7 +130,7 @@ static int begin(struct pawl *p, const pawl_request *r, uint64_t index, uint64_t
         memcpy(op->name, r->key.name, r->key.id);
         op->request.key.name = op->name;
     }
-    op->completion = (pawl_completion){.id = a->next_id, .user = r->user};
+    op->completion = (pawl_completion){.id = a->next_id, .op = r->op, .user = r->user};
     if (async_names_lock(r))
         op->completion.grant.index = index;
     else
@@ -74,16 +151,17 @@ static int begin(struct pawl *p, const pawl_request *r, uint64_t index, uint64_t
 int pawl_submit(pawl *p, const pawl_request *request, uint64_t *id)
 {
     uint64_t index = 0;
+    pawl_request checked;
     explain_nothing();
     if (!handle_is_ours(p))
         return handle_forked();
-    if (request->op < PAWL_OP_LOCK || request->op > PAWL_OP_HOLD_CALL)
-        return explain(-EINVAL, "there is no operation %d", (int)request->op);
-    int rc = p->ops->admit(p, request, &index);
+    int rc = check_request(p, request, &checked);
+    if (!rc)
+        rc = p->ops->admit(p, &checked, &index);
     if (rc)
         return rc;
     pthread_mutex_lock(&p->async.lock);
-    rc = begin(p, request, index, id);
+    rc = begin(p, &checked, index, id);
     pthread_mutex_unlock(&p->async.lock);
     if (p->ops->changed)
         p->ops->changed(p);
@@ -102,7 +180,11 @@ static unsigned take_done(struct async *a, pawl_completion *out, unsigned max)
         a->done_first = (a->done_first + 1) % PAWL_INFLIGHT_MAX;
         a->done_count--;
     }
-    if (n && !a->done_count && read(a->event_fd, &drained, sizeof drained) < 0)
+    if (n < max && a->loss_unreaped) { /* behind all that was complete before */
+        out[n++] = (pawl_completion){.result = -PAWL_ELOST, .op = PAWL_OP_LOST, .why = a->why};
+        a->loss_unreaped = false;
+    }
+    if (n && !a->done_count && !a->loss_unreaped && read(a->event_fd, &drained, sizeof drained) < 0)
         assert(errno == EAGAIN);
     return n;
 }
@@ -114,14 +196,18 @@ int pawl_reap(pawl *p, pawl_completion *out, unsigned max, uint64_t deadline_ns)
         return handle_forked();
     if (!max)
         return explain(-EINVAL, "pawl_reap needs room for at least one completion");
+    uint64_t until = 0;
+    int checked = handle_until(p, deadline_ns, &until);
+    if (checked)
+        return checked;
     for (;;) {
         pthread_mutex_lock(&p->async.lock);
         p->ops->pump(p);
         unsigned n = take_done(&p->async, out, max);
         pthread_mutex_unlock(&p->async.lock);
-        if (n || pawl_now() >= deadline_ns)
+        if (n || pawl_now() >= until)
             return (int)n;
-        int rc = p->ops->wait(p, deadline_ns);
+        int rc = p->ops->wait(p, until);
         if (rc)
             return rc;
     }

@@ -30,7 +30,13 @@ struct async {
     unsigned done[PAWL_INFLIGHT_MAX]; /* finished operations in the order in which they finished: a ring */
     unsigned done_first, done_count;
     uint64_t next_id;
-    int event_fd; /* readable while done_count > 0 */
+    int event_fd; /* readable while done_count > 0, or the loss of the session is not yet reaped */
+
+    enum pawl_why why; /* the session was lost; 0: not that the library's thread has noticed */
+    bool loss_unreaped;
+    pthread_mutex_t calling; /* held while the callback runs; recursive: the callback may take itself off */
+    void (*lost)(void *ctx, int why);
+    void *lost_ctx;
 };
 
 int async_init(struct async *a);
@@ -38,6 +44,9 @@ void async_free(struct async *a);
 
 /* With the lock: the operation has ended with this result; its completion has the grant already. */
 void async_finish(struct async *a, struct async_op *op, int result);
+
+/* The library's thread has noticed that the session is lost. The first time it tells the application. */
+void async_lost(struct async *a, enum pawl_why why);
 
 /* Whether the request names a lock by its key, and not by a grant. */
 static inline bool async_names_lock(const pawl_request *r)

@@ -11,6 +11,28 @@ const char *pawl_explain(void)
     return explained();
 }
 
+const char *pawl_strwhy(int why)
+{
+    switch (why) {
+    case PAWL_WHY_HELD:
+        return "the grant is held";
+    case PAWL_WHY_UNLOCKED:
+        return "the grant was unlocked, or is not one of this session";
+    case PAWL_WHY_LEASE:
+        return "the lease of the session ended before it was renewed";
+    case PAWL_WHY_BROKEN:
+        return "an operator broke the session, or its memory node started anew";
+    case PAWL_WHY_REMOVED:
+        return "the space was removed";
+    case PAWL_WHY_GRANTER:
+        return "the lock server or switch of a lock that the session held was away for a lease";
+    case PAWL_WHY_COORDINATOR:
+        return "the coordinator was away for the membership lease, or has ended the membership of this host";
+    default:
+        return "no such reason";
+    }
+}
+
 const char *pawl_strerror(int code)
 {
     static const struct {

@@ -32,6 +32,8 @@ struct session_ops {
     int (*extend)(struct pawl *p, pawl_grant *g);
     int (*check)(struct pawl *p, const pawl_grant *g);
     int (*query)(struct pawl *p, pawl_key key, pawl_state *out);
+    /* Why the session is lost; 0: it is not. For all but the library's thread it may be outdated. */
+    enum pawl_why (*why)(struct pawl *p);
 
     /* Ranges, in bytes. */
     int (*lock_range)(struct pawl *p, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline,
@@ -95,6 +97,15 @@ static inline const char *handle_keys_name(enum pawl_keys keys)
 }
 
 int handle_forked(void);
+
+/* A deadline of the public interface as designs have it. -EINVAL: it is 0; -PAWL_EFORKED. */
+int handle_until(const struct pawl *p, uint64_t deadline_ns, uint64_t *out);
+
+/* A thread of the library has been started beside those of handle_start, or has ended. */
+void handle_count_threads(int change);
+
+/* Whether no thread but the caller can release a lock of this process's sessions: the others are the library's. */
+bool handle_only_thread(void);
 
 /* The operation of this handle, unless the handle is the parent process's or its session does not offer it. The explanation of an
  * earlier call ends here. */

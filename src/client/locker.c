@@ -37,6 +37,29 @@ static int ended(const struct seat *seat, int rc)
     return rc == -PAWL_ENOTOWNER && (session_lost(seat) || !seat_lives(seat)) ? -PAWL_ELOST : rc;
 }
 
+/* Whether a record is a hold in the way of another one of its session in that mode, on units [start, end) of the lock. With ranges
+ * only holds that overlap are. */
+static bool in_the_way(const struct locker *l, uint32_t record, uint64_t index, uint64_t start, uint64_t end, enum pawl_mode mode)
+{
+    uint64_t word = __atomic_load_n(&l->seat.me->shadow[record], __ATOMIC_ACQUIRE);
+    enum record_state state = record_state(word);
+    bool shared = state == RECORD_HELD_S || state == RECORD_TRY_S, exclusive = state == RECORD_HELD_X || state == RECORD_TRY_X;
+    if (record_index(word) != index || !(exclusive || (shared && mode == PAWL_EXCLUSIVE)))
+        return false;
+    const struct record_range *r = l->seat.me->ranges ? &l->seat.me->ranges[record] : NULL;
+    return !r || ranges_overlap(start, end, r->start, r->end);
+}
+
+/* Whether a call that may wait would wait for a hold of its own session, which no other thread releases: 0 or -EDEADLK. `but` is a
+ * record that does not count. No verb is needed: a session knows its own records. */
+static int waits_for_itself(const struct locker *l, uint32_t but, uint64_t index, uint64_t start, uint64_t end, enum pawl_mode mode)
+{
+    for (uint32_t i = 0; l->alone && i < l->seat.me->records_used; i++)
+        if (i != but && in_the_way(l, i, index, start, end, mode) && l->alone(l))
+            return explain(-EDEADLK, "this session holds the lock already, and its only thread would wait for itself");
+    return 0;
+}
+
 enum { MOVED = 1, LOOK_AGAIN }; /* the place belongs to another key; it may */
 
 /* Until when to wait at a place. Between our finding the place and our joining the queue there, the key's lock may have been
@@ -109,6 +132,8 @@ static int lock_claim(const struct locker *l, pawl_key key, struct claim claim, 
         struct cell place = {0, 0};
         struct hold h;
         rc = table_find_or_insert(seat, &l->table, key, &place);
+        if (!rc && deadline != DEADLINE_TRY)
+            rc = waits_for_itself(l, UINT32_MAX, place.index, claim.start, claim.end, claim.mode);
         if (!rc)
             rc = acquire_at(l, &place, claim, deadline, &h);
         if (!rc) {
@@ -161,7 +186,10 @@ int locker_convert(const struct locker *l, struct hold *h, enum pawl_mode mode, 
         return -PAWL_ENOTSUP;
     if (!plausible(l, h) || !d->holds(&l->seat, h))
         return ended(&l->seat, -PAWL_ENOTOWNER);
-    rc = d->convert(&l->seat, h, mode, deadline);
+    if (deadline != DEADLINE_TRY && mode == PAWL_EXCLUSIVE)
+        rc = waits_for_itself(l, h->record, h->index, h->start, h->end, mode);
+    if (!rc)
+        rc = d->convert(&l->seat, h, mode, deadline);
     if (!rc && !seat_lives(&l->seat)) /* the verbs may have taken long (I1) */
         rc = -PAWL_ELOST;
     return ended(&l->seat, rc);
@@ -224,9 +252,14 @@ int locker_split(const struct locker *l, struct hold *h, uint64_t at, struct hol
     return ended(seat, rc);
 }
 
+bool locker_lost(const struct locker *l)
+{
+    return session_lost(&l->seat) || !seat_lives(&l->seat);
+}
+
 int locker_check(const struct locker *l, const struct hold *h)
 {
-    if (session_lost(&l->seat) || !seat_lives(&l->seat))
+    if (locker_lost(l))
         return -PAWL_ELOST;
     return plausible(l, h) && l->seat.space->design->holds(&l->seat, h) ? 0 : -PAWL_ENOTOWNER;
 }

@@ -9,6 +9,8 @@
 struct locker {
     struct seat seat;
     struct table table;
+    /* Whether the session does nothing but the present call, and no other thread can release its locks. Null: that is not known. */
+    bool (*alone)(const struct locker *l);
 };
 
 int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out);
@@ -24,6 +26,8 @@ int locker_split(const struct locker *l, struct hold *h, uint64_t at, struct hol
 
 int locker_unlock(const struct locker *l, const struct hold *h);
 int locker_convert(const struct locker *l, struct hold *h, enum pawl_mode mode, uint64_t deadline);
+/* Whether the session is lost: every call says so from now on. */
+bool locker_lost(const struct locker *l);
 int locker_check(const struct locker *l, const struct hold *h);
 int locker_query(const struct locker *l, pawl_key key, pawl_state *out);
 

@@ -82,14 +82,23 @@ static int extend(struct pawl *p, pawl_grant *g)
     if (!rc)
         rc = check(p, g);
     if (!rc)
-        g->expiry_ns = seat_expiry_ns(&m->locker.seat);
+        g->expiry_ns = max_u64(g->expiry_ns, seat_expiry_ns(&m->locker.seat));
     return memory_failed(m, rc, pawl_id(0));
 }
 
 static int query(struct pawl *p, pawl_key key, pawl_state *out)
 {
     struct memory_session *m = memory_of(p);
-    return memory_failed(m, locker_query(&m->locker, key, out), key);
+    return memory_failed(m, locker_lost(&m->locker) ? -PAWL_ELOST : locker_query(&m->locker, key, out), key);
+}
+
+bool memory_alone(const struct locker *l)
+{
+    struct memory_session *m = container_of((struct locker *)(uintptr_t)l, struct memory_session, locker);
+    pthread_mutex_lock(&m->handle.async.lock);
+    bool idle = !m->handle.async.in_flight;
+    pthread_mutex_unlock(&m->handle.async.lock);
+    return idle && handle_only_thread();
 }
 
 /* ---- ranges ---- */
@@ -154,6 +163,26 @@ static int split(struct pawl *p, pawl_grant *g, uint64_t at, pawl_grant *right)
     return ended(m, rc, pawl_id(0), &h, g);
 }
 
+/* ---- the end of the session ---- */
+
+static enum pawl_why why(struct pawl *p)
+{
+    struct memory_session *m = memory_of(p);
+    if (!locker_lost(&m->locker))
+        return 0;
+    /* Others declare a session lost only when its lease has ended by all clocks. So one that ended earlier was broken. */
+    return __atomic_load_n(&m->removed, __ATOMIC_ACQUIRE)             ? PAWL_WHY_REMOVED
+           : seat_expiry_ns(&m->locker.seat) > world_now(&world_real) ? PAWL_WHY_BROKEN
+                                                                      : PAWL_WHY_LEASE;
+}
+
+void memory_notice_loss(struct memory_session *m)
+{
+    enum pawl_why reason = why(&m->handle);
+    if (reason)
+        async_lost(&m->handle.async, reason);
+}
+
 /* ---- several at once ---- */
 
 static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
@@ -177,8 +206,8 @@ static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint
 
 #define CALLS                                                                                                                      \
     .on_memory = true, .lock = lock, .unlock = unlock, .lock_all = lock_all, .convert = convert, .extend = extend, .check = check, \
-    .query = query, .lock_range = lock_range, .reshape = reshape, .split = split, .begin = memory_begin, .pump = memory_pump,      \
-    .cancel = memory_cancel, .admit = memory_admit
+    .query = query, .why = why, .lock_range = lock_range, .reshape = reshape, .split = split, .begin = memory_begin,               \
+    .pump = memory_pump, .cancel = memory_cancel, .admit = memory_admit
 
 const struct session_ops memory_ops = {
     .scheme = "local:",

@@ -42,6 +42,7 @@ struct memory_session {
     struct fab_near near;    /* on the node's own machine: its memory, mapped; base null: not so */
     char *name;              /* of the space on a memory node, for messages */
     int close_result;
+    bool removed; /* the segment of the space is gone */
 
     /* Operations in flight: under the ring's lock, but for the doorbell. */
     struct fiber_pool pool;
@@ -71,6 +72,12 @@ void memory_far_changed(struct pawl *p);
 
 /* Whether a space has what the options require; explained. */
 int memory_check_requirements(const pawl_options *o, const struct layout_header *h, const char *path);
+
+/* Tells the application if the session was lost. By the library's thread. */
+void memory_notice_loss(struct memory_session *m);
+
+/* locker.alone: operations in flight may hold and release, too. */
+bool memory_alone(const struct locker *l);
 
 /* Explains an error of a locker; 0 is none. */
 int memory_failed(const struct memory_session *m, int rc, pawl_key key);

@@ -145,6 +145,7 @@ int memory_begin(struct pawl *p, struct async_op *op)
         t->ep.ops = &parking_ops;
         t->locker.seat.ep = &t->ep;
     }
+    t->locker.alone = NULL; /* while it waits, the program goes on */
     fiber_start(t->fiber, run_task, t);
     resume(m, t);
     return 0;

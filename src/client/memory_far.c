@@ -114,6 +114,7 @@ static void keep(struct memory_session *m)
             int rc = keeper_step(&keeper);
             if (rc == -PAWL_ELOST || rc == -FAB_EFENCED)
                 __atomic_store_n(&m->session.ended, true, __ATOMIC_RELEASE);
+            memory_notice_loss(m);
             next = world_now(&world_real) + keeper.pause_ns;
         }
         uint64_t requests, due = fab_node_tick(n, &requests);
@@ -193,6 +194,7 @@ static int attach(struct memory_session *m, const struct net_where *w, const paw
         ep = &m->near.ep;
     }
     m->locker.seat = (struct seat){.space = &m->space, .me = &m->session, .ep = ep, .world = &world_real};
+    m->locker.alone = memory_alone;
     m->handle.design = m->space.design;
     m->handle.keys = m->locker.table.keys;
     /* Leases of others are judged by the longest that a session may have, so a longer one cannot be had. */

@@ -30,10 +30,13 @@ static void keep(struct memory_session *m, struct keeper *keeper)
 {
     /* A segment that was removed has no other users any more: processes that open the space later make another segment, and would
      * not see the locks of this session. */
-    if (!segment_in_place(m->segment))
+    if (!segment_in_place(m->segment)) {
+        __atomic_store_n(&m->removed, true, __ATOMIC_RELEASE);
         session_break(&m->locker.seat, m->session.slot, m->session.epoch);
-    else
+    } else {
         keeper_step(keeper);
+    }
+    memory_notice_loss(m);
 }
 
 static int open_session(struct memory_session *m)
@@ -177,6 +180,7 @@ static int make_session(struct segment *s, const pawl_options *o, struct pawl **
     m->ep.ring0 = s->header->rings;
     table_init(&m->locker.table, s->header, 0);
     m->locker.seat = (struct seat){.space = &m->space, .me = &m->session, .ep = &m->ep, .world = &world_real};
+    m->locker.alone = memory_alone;
     m->session.seen = calloc(m->space.slot_count, sizeof *m->session.seen);
     int rc = m->session.seen ? handle_init(&m->handle, &memory_ops) : -ENOMEM;
     if (!rc)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #define BUSY_NS NS_PER_MS                /* how often a call that needs an idle request looks for one */
+#define CONVERT_NS (20 * NS_PER_MS)      /* for which a conversion that does not wait for others waits for its answer */
 #define EXTEND_NS (200 * NS_PER_MS)      /* for which pawl_extend waits for the answers to its renewals */
 #define EXTEND_AGAIN_NS (20 * NS_PER_MS) /* until they are retransmitted */
 
@@ -83,6 +84,30 @@ bool net_valid(struct net *n)
     return valid;
 }
 
+/* The reason for which net_expiry_locked has passed; 0: it has not. */
+static enum pawl_why why_locked(const struct net *n, uint64_t now)
+{
+    const struct host_session *s = &n->host.sessions[n->session];
+    const struct host_header *h = n->host.header;
+    if (now < net_expiry_locked(n))
+        return 0;
+    if (s->why)
+        return s->why;
+    if (__atomic_load_n(&h->dead, __ATOMIC_ACQUIRE) || now >= __atomic_load_n(&h->until_ns, __ATOMIC_ACQUIRE))
+        return PAWL_WHY_COORDINATOR;
+    return now >= __atomic_load_n(&s->until_ns, __ATOMIC_ACQUIRE) ? PAWL_WHY_LEASE : PAWL_WHY_GRANTER;
+}
+
+enum pawl_why net_why(struct pawl *p)
+{
+    struct net *n = net_of(p);
+    struct outbox *out = net_outbox();
+    host_enter(&n->host, out);
+    enum pawl_why why = why_locked(n, host_now());
+    host_leave(&n->host, out);
+    return why;
+}
+
 /* From the host's clock, which goes on while the machine sleeps, to that of grants. A process that is stopped between the two
  * readings gets an earlier expiry, never a later one. */
 static uint64_t grant_clock(uint64_t at, uint64_t grants_now, uint64_t hosts_now)
@@ -110,7 +135,7 @@ int net_request_of(struct net *n, const pawl_grant *g, uint32_t *out)
 {
     uint32_t requests = n->host.header->config.requests;
     if (g->hold / requests != n->session || g->serial != serial_of(n, g->hold))
-        return -PAWL_ENOTOWNER;
+        return net_valid(n) ? -PAWL_ENOTOWNER : -PAWL_ELOST;
     *out = g->hold;
     assert(*out < rack_requests(&n->host.header->config));
     return 0;
@@ -221,8 +246,33 @@ int net_end(struct net *n, uint32_t request, bool locked, struct outbox *out)
         __atomic_add_fetch(&n->host.uses[request], 1, __ATOMIC_RELAXED); /* the grant is void */
     host_leave(&n->host, out);
     if (!rc)
+        net_owns(n, request, 0);
+    if (!rc)
         net_give_request(n, locked, request);
     return lost ? -PAWL_ELOST : rc;
+}
+
+/* ---- what a thread would wait for itself ---- */
+
+/* Whether the calling thread holds that lock, with a request other than `but`, in a mode that excludes the one that is wanted: it
+ * would wait for itself (net_wait.c says when owners are known). */
+static int waits_for_itself(struct net *n, uint64_t index, enum pawl_mode mode, uint32_t but)
+{
+    const uint32_t requests = n->host.header->config.requests, owner = net_owner(n);
+    bool held = false;
+    if (!n->host.design->claim || !owner)
+        return 0;
+    for (uint32_t i = 0; i < requests && !held; i++) {
+        const uint32_t request = n->session * requests + i;
+        struct packet_claim claim;
+        if (request == but || __atomic_load_n(&n->owners[i], __ATOMIC_RELAXED) != owner)
+            continue;
+        host_lock(&n->host);
+        held = n->host.design->claim(n->host.memory, request, &claim) && claim.holds && claim.index == index &&
+               (claim.mode == PAWL_EXCLUSIVE || mode == PAWL_EXCLUSIVE);
+        host_unlock(&n->host);
+    }
+    return held ? explain(-EDEADLK, "this thread holds the lock already, and would wait for itself") : 0;
 }
 
 /* ---- calls ---- */
@@ -307,8 +357,11 @@ static int lock_name(struct net *n, const struct host_name *name, enum pawl_mode
     uint32_t bell = 0;
     if (!call && lock_at_once(n, name, mode, out))
         return 0;
-    struct packet_ask ask = {.thread = net_owner(n), .mode = mode, .try = deadline == DEADLINE_TRY, .once = call && !out};
-    uint64_t until = net_patience(n, deadline, world_now(&world_real));
+    if (deadline != DEADLINE_TRY && waits_for_itself(n, name->index, mode, NET_NONE))
+        return -EDEADLK;
+    uint64_t now = world_now(&world_real), until = net_patience(n, deadline, now);
+    bool late = net_late(deadline, now);
+    struct packet_ask ask = {.thread = net_owner(n), .mode = mode, .try = late || deadline == DEADLINE_TRY, .once = call && !out};
     int rc = begin_lock(n, &ask, name, call, until, &bell);
     if (rc == -ESTALE)
         return rc;
@@ -317,6 +370,8 @@ static int lock_name(struct net *n, const struct host_name *name, enum pawl_mode
     rc = net_await(n, ask.request, bell, until, &answer, &expiry);
     if (rc == -ETIMEDOUT && deadline == DEADLINE_TRY)
         rc = -EAGAIN;
+    if (rc == -PAWL_EHELD && late)
+        rc = -ETIMEDOUT;
     if (!rc && call)
         rc = net_take_reply(n, ask.request, call, net_outbox());
     if (rc || !out)
@@ -354,6 +409,8 @@ int net_check_call(struct net *n, const pawl_call *call)
 {
     if (!n->host.design->call)
         return net_failed(n, -PAWL_ENOTSUP);
+    if (call->reserved[0] || call->reserved[1])
+        return explain(-EINVAL, "a reserved field of the call is not 0: initialise the struct as a whole");
     if (call->len > PAWL_CALL_MAX)
         return explain(-EMSGSIZE, "the call has %zu bytes, more than the %d that a data server takes", call->len, PAWL_CALL_MAX);
     net_say_here(n);
@@ -383,7 +440,7 @@ static int hold_call(struct pawl *p, const pawl_grant *g, uint64_t deadline, paw
     rc = net_begin_call(n, request, call, &bell, out);
     net_flush(n, &n->udp, out);
     if (rc >= 0)
-        rc = net_await(n, request, bell, deadline, &answer, &expiry);
+        rc = net_await(n, request, bell, net_patience(n, deadline, world_now(&world_real)), &answer, &expiry);
     if (!rc)
         rc = net_take_reply(n, request, call, net_outbox());
     return net_failed(n, rc);
@@ -401,8 +458,10 @@ static bool unlock_at_once(struct net *n, uint32_t request)
     if (done) /* the grant is void */
         __atomic_store_n(&n->host.uses[request], n->host.uses[request] + 1, __ATOMIC_RELAXED);
     host_unlock(&n->host);
-    if (done)
+    if (done) {
+        net_owns(n, request, 0);
         give_spare(n, request);
+    }
     return done;
 }
 
@@ -427,12 +486,17 @@ static int convert(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t 
     int rc = net_request_of(n, g, &request);
     if (!rc && mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE)
         rc = -EINVAL;
+    if (!rc && mode == PAWL_EXCLUSIVE && deadline != DEADLINE_TRY && waits_for_itself(n, g->index, mode, request))
+        return -EDEADLK;
     if (!rc)
         rc = net_begin_convert(n, request, mode, net_owner(n), &bell, out);
     net_flush(n, &n->udp, out);
     if (rc < 0)
         return net_failed(n, rc);
-    rc = net_await(n, request, bell, deadline, &answer, &expiry);
+    bool try = deadline == DEADLINE_TRY;
+    rc = net_await(n, request, bell, try ? world_now(&world_real) + CONVERT_NS : deadline, &answer, &expiry);
+    if (rc == -ETIMEDOUT && try)
+        rc = -PAWL_EHELD;
     if (!net_grant_clock(expiry))
         rc = -PAWL_ELOST;
     if (!rc)
@@ -486,8 +550,11 @@ static int extend(struct pawl *p, pawl_grant *g)
         net_listen(n, world_now(&world_real) + BUSY_NS);
         expiry = expiry_of(n);
     }
-    g->expiry_ns = net_grant_clock(expiry);
-    return g->expiry_ns ? 0 : net_failed(n, -PAWL_ELOST);
+    expiry = net_grant_clock(expiry);
+    if (!expiry)
+        return net_failed(n, -PAWL_ELOST);
+    g->expiry_ns = max_u64(g->expiry_ns, expiry); /* clocks are read one after the other: what was promised stays */
+    return 0;
 }
 
 struct wanted {
@@ -548,6 +615,7 @@ const struct session_ops net_ops = {
     .extend = extend,
     .check = check,
     .query = net_query,
+    .why = net_why,
     .lock_call = lock_call,
     .hold_call = hold_call,
     .admit = net_admit,

@@ -24,6 +24,9 @@ struct net_task {
     struct host_name name; /* of an operation that names a lock */
     int why;               /* of giving up */
     bool given_up;
+    bool late;    /* its deadline had passed when it was submitted: it is a try */
+    bool unnamed; /* which lock its key has is not known yet; the thread that asks the coordinator finds out (net_naming.c), */
+    uint64_t naming_until; /* and asks until then */
 };
 
 struct net {
@@ -55,7 +58,10 @@ struct net {
     uint32_t waiting_count;
 
     struct net_task tasks[PAWL_INFLIGHT_MAX];
-    struct outbox batch; /* of submitted requests: sent together */
+    struct outbox batch;       /* of submitted requests: sent together */
+    bool naming, naming_stops; /* the thread that asks for submitted keys was started; has to end */
+    pthread_t naming_thread;
+    pthread_cond_t naming_wakes;
 
     /* Keys that were asked for lately (net_names.c). */
     pthread_mutex_t names_lock;
@@ -120,15 +126,21 @@ void net_renew(struct net *n);
 void net_say_here(struct net *n);
 void net_say_leave(struct net *n, struct udp *through); /* the host holds nothing any more */
 
+/* Whether the deadline has passed already. Such a call is a try that fails with -ETIMEDOUT: a free lock is granted. */
+static inline bool net_late(uint64_t deadline, uint64_t now)
+{
+    return deadline != DEADLINE_TRY && deadline <= now;
+}
+
 /* Until when an answer to a call is waited for: a try must be answered within a lease, or no granter can say whether the lock is
- * held
- * (-EAGAIN). */
+ * held (-EAGAIN). */
 static inline uint64_t net_patience(const struct net *n, uint64_t deadline, uint64_t now)
 {
-    return deadline == DEADLINE_TRY ? now + n->host.header->config.lease_ns : deadline;
+    return deadline == DEADLINE_TRY || net_late(deadline, now) ? now + n->host.header->config.lease_ns : deadline;
 }
 
 bool net_valid(struct net *n);
+enum pawl_why net_why(struct pawl *p);
 uint64_t net_expiry_locked(const struct net *n); /* on the host's clock, between host_enter and host_leave; 0: lost */
 uint64_t net_grant_clock(uint64_t at);           /* from the host's clock to that of grants; 0 if it is past */
 
@@ -165,6 +177,19 @@ void net_touches(struct net *n, uint32_t request);
  * else it gets one. Errors are explained. */
 int net_find(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint64_t deadline, struct host_name *out);
 void net_names_free(struct net *n);
+/* Whether the space can have such a key; explained. */
+int net_check_key(const struct net *n, pawl_key key, enum pawl_mode mode);
+/* The same as net_find, without asking: -EINPROGRESS if the coordinator has to be asked. */
+int net_find_known(struct net *n, pawl_key key, enum pawl_mode mode, struct host_name *out);
+/* Until when the coordinator is asked for a key. *gives_up: the caller's deadline is later, and the call says -EAGAIN then. */
+uint64_t net_ask_until(const struct net *n, uint64_t deadline, uint64_t now, bool *gives_up);
+
+/* ---- net_naming.c: submitted operations whose lock has to be asked for ---- */
+
+/* With the ring's lock: there is such an operation. Starts the thread the first time. */
+int net_naming_begin(struct net *n);
+/* Before the session ends. */
+void net_naming_end(struct net *n);
 
 /* The library's thread. */
 void *net_thread(void *arg);

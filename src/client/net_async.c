@@ -51,6 +51,8 @@ static void conclude(struct net *n, struct async_op *op, const struct packet_ans
     const uint32_t request = task_of(n, op)->request;
     const bool once = r->op == PAWL_OP_CALL;
     int rc = answer->result == -ETIMEDOUT && r->deadline_ns == DEADLINE_TRY ? -EAGAIN : answer->result;
+    if (rc == -PAWL_EHELD && task_of(n, op)->late)
+        rc = -ETIMEDOUT;
     if (!rc && call_of(r))
         rc = net_take_reply(n, request, r->call, &n->batch);
     pawl_grant g = rc ? op->completion.grant : net_grant(n, request, op->completion.grant.index, answer, expiry);
@@ -67,7 +69,7 @@ static void conclude(struct net *n, struct async_op *op, const struct packet_ans
 static int start(struct net *n, struct net_task *t, const pawl_request *r)
 {
     if (async_names_lock(r)) {
-        struct packet_ask ask = {.mode = r->mode, .try = r->deadline_ns == DEADLINE_TRY, .once = r->op == PAWL_OP_CALL};
+        struct packet_ask ask = {.mode = r->mode, .try = t->late || r->deadline_ns == DEADLINE_TRY, .once = r->op == PAWL_OP_CALL};
         int rc = net_begin_lock(n, &ask, &t->name, r->call, true, &t->bell, &n->batch);
         t->request = rc < 0 ? NET_NONE : ask.request;
         return rc;
@@ -83,11 +85,19 @@ static int start(struct net *n, struct net_task *t, const pawl_request *r)
 static void begin_late(struct net *n, struct async_op *op, bool lives)
 {
     struct net_task *t = task_of(n, op);
-    int rc = !lives ? -PAWL_ELOST : t->given_up ? t->why : start(n, t, &op->request);
+    int rc = !lives ? -PAWL_ELOST : t->given_up ? t->why : t->unnamed ? -EBUSY : start(n, t, &op->request);
+    if (rc == -ESTALE) { /* its key was retired while it waited */
+        t->unnamed = true;
+        rc = net_naming_begin(n) ? -EAGAIN : -EBUSY;
+    }
     if (rc == -EBUSY)
         return;
-    if (rc == -ESTALE)
-        rc = -EAGAIN; /* its key was retired while it waited: the caller's memory of the key may be gone */
+    if (t->unnamed) {
+        if (rc == -ETIMEDOUT && op->request.deadline_ns == DEADLINE_TRY)
+            rc = -EAGAIN;
+        async_finish(&n->handle.async, op, rc);
+        return;
+    }
     if (t->given_up && rc == -ETIMEDOUT)
         rc = -PAWL_ELIMIT; /* not one was acknowledged in all that time */
     if (rc < 0)
@@ -128,17 +138,20 @@ void net_pump(struct pawl *p)
 
 /* ---- submitting ---- */
 
-/* The key is known, most often, since net_admit has asked for it. If the host forgets it in between, it is asked for again. */
+/* Without blocking: a key that is not known is asked for by another thread. -EBUSY: the operation begins later. */
 static int begin_named(struct net *n, struct net_task *t, struct async_op *op)
 {
     const pawl_request *r = &op->request;
-    int rc = -ESTALE;
-    while (rc == -ESTALE) {
-        rc = async_names_lock(r) ? net_find(n, r->key, r->mode, false, r->deadline_ns, &t->name) : 0;
-        op->completion.grant.index = !rc && async_names_lock(r) ? t->name.index : op->completion.grant.index;
-        rc = rc ? rc : start(n, t, r);
-    }
-    return rc;
+    int rc = async_names_lock(r) ? net_find_known(n, r->key, r->mode, &t->name) : 0;
+    if (!rc && async_names_lock(r))
+        op->completion.grant.index = t->name.index;
+    if (!rc)
+        rc = start(n, t, r);
+    if (rc != -EINPROGRESS && rc != -ESTALE) /* stale: the host has forgotten the key just now */
+        return rc;
+    t->unnamed = true;
+    rc = net_naming_begin(n);
+    return rc ? rc : -EBUSY;
 }
 
 int net_begin(struct pawl *p, struct async_op *op)
@@ -146,10 +159,15 @@ int net_begin(struct pawl *p, struct async_op *op)
     struct net *n = net_of(p);
     struct net_task *t = task_of(n, op);
     const pawl_request *r = &op->request;
-    *t = (struct net_task){.deadline = net_patience(n, r->deadline_ns, world_now(&world_real))};
+    uint64_t now = world_now(&world_real);
+    bool unlocks = r->op == PAWL_OP_UNLOCK, gives_up;
+    *t = (struct net_task){.request = NET_NONE,
+                           .late = !unlocks && net_late(r->deadline_ns, now),
+                           .naming_until = net_ask_until(n, r->deadline_ns, now, &gives_up)};
+    t->deadline = unlocks ? DEADLINE_NEVER : net_patience(n, r->deadline_ns, now);
     int rc = begin_named(n, t, op);
     bool later = rc == -EBUSY && async_names_lock(r);
-    if (r->op == PAWL_OP_UNLOCK || (rc < 0 && !later))
+    if (unlocks || (rc < 0 && !later))
         async_finish(&p->async, op, rc);
     else
         op->state = ASYNC_WAITING;
@@ -166,13 +184,9 @@ int net_admit(struct pawl *p, const pawl_request *r, uint64_t *index)
         return explain(-EINVAL, "a rack has no ranges");
     if (only_call && !r->call)
         return explain(-EINVAL, "the request has no call");
-    struct host_name name = {0};
+    (void)index; /* net_begin finds it */
     int rc = call_of(r) ? net_check_call(n, r->call) : 0;
-    if (!rc && async_names_lock(r)) {
-        rc = net_find(n, r->key, r->mode, false, r->deadline_ns, &name);
-        *index = name.index;
-    }
-    return rc;
+    return rc || !async_names_lock(r) ? rc : net_check_key(n, r->key, r->mode);
 }
 
 /* ---- reaping ---- */

@@ -17,7 +17,7 @@
 #define PAUSE_NS (NS_PER_MS / 4)      /* until the coordinator is asked again, if it retires keys: a round trip to the hosts; */
 #define PAUSE_MAX_NS (50 * NS_PER_MS) /* then twice as long every time, up to this */
 
-static int check(const struct net *n, pawl_key key, enum pawl_mode mode)
+int net_check_key(const struct net *n, pawl_key key, enum pawl_mode mode)
 {
     const struct rack_config *c = &n->host.header->config;
     uint64_t keys = c->locks * (c->group ? c->group : 1);
@@ -196,6 +196,14 @@ static int ask_once(struct net *n, struct coord_key *question, uint64_t until, s
     return current ? 0 : -EAGAIN; /* it was overtaken by a round that this host has answered */
 }
 
+uint64_t net_ask_until(const struct net *n, uint64_t deadline, uint64_t now, bool *gives_up)
+{
+    bool try = deadline == DEADLINE_TRY || net_late(deadline, now);
+    uint64_t until = now + (try ? min_u64(n->host.header->config.lease_ns, ASK_NS) : ASK_NS);
+    *gives_up = deadline == DEADLINE_TRY || deadline > until; /* a caller whose deadline is later does not get a time-out */
+    return *gives_up || try ? until : deadline;
+}
+
 static int ask(struct net *n, const char *bytes, uint32_t len, bool look, uint64_t deadline, struct host_name *out)
 {
     const struct host_header *h = n->host.header;
@@ -206,9 +214,8 @@ static int ask(struct net *n, const char *bytes, uint32_t len, bool look, uint64
     question.look = look;
     question.len = len;
     memcpy(question.bytes, bytes, len);
-    uint64_t until = now + (deadline == DEADLINE_TRY ? min_u64(h->config.lease_ns, ASK_NS) : ASK_NS);
-    bool in_time = deadline == DEADLINE_TRY || deadline > until; /* a caller whose deadline is later does not get a time-out */
-    until = in_time ? until : deadline;
+    bool in_time;
+    uint64_t until = net_ask_until(n, deadline, now, &in_time);
     coord_list_print(&h->coordinators, address);
     int rc = ask_once(n, &question, until, out);
     for (uint64_t pause = PAUSE_NS; rc == -EAGAIN && world_now(&world_real) + pause < until;
@@ -224,9 +231,16 @@ static int ask(struct net *n, const char *bytes, uint32_t len, bool look, uint64
     return !rc || (rc == -ENOENT && look) ? rc : explain_refusal(h, rc, address);
 }
 
-int net_find(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint64_t deadline, struct host_name *out)
+/* The bytes by which the coordinator knows a key. */
+static const char *bytes_of(const pawl_key *key, uint32_t *len)
 {
-    int rc = check(n, key, mode);
+    *len = key->name ? (uint32_t)key->id : (uint32_t)sizeof key->id;
+    return key->name ? key->name : (const char *)&key->id;
+}
+
+int net_find_known(struct net *n, pawl_key key, enum pawl_mode mode, struct host_name *out)
+{
+    int rc = net_check_key(n, key, mode);
     if (rc)
         return rc;
     *out = (struct host_name){.index = key.id};
@@ -236,10 +250,18 @@ int net_find(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint64
             out->index = key.id % locks;
         return 0;
     }
-    const char *bytes = key.name ? key.name : (const char *)&key.id;
-    uint32_t len = key.name ? (uint32_t)key.id : (uint32_t)sizeof key.id;
-    if (remembers(n, bytes, len, out))
-        return 0;
+    uint32_t len;
+    const char *bytes = bytes_of(&key, &len);
+    return remembers(n, bytes, len, out) ? 0 : -EINPROGRESS;
+}
+
+int net_find(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint64_t deadline, struct host_name *out)
+{
+    uint32_t len;
+    int rc = net_find_known(n, key, mode, out);
+    if (likely(rc != -EINPROGRESS))
+        return rc;
+    const char *bytes = bytes_of(&key, &len);
     rc = ask(n, bytes, len, look, deadline, out);
     if (rc)
         return rc;
@@ -257,6 +279,8 @@ int net_query(struct pawl *p, pawl_key key, pawl_state *out)
     struct inspect_lock lock;
     char address[NET_ADDR_TEXT], ip[NET_ADDR_TEXT], place[2 * NET_ADDR_TEXT + COORD_NAME_LEN + 16];
     struct host_name name;
+    if (net_why(p))
+        return net_failed(n, -PAWL_ELOST);
     int rc = net_find(n, key, PAWL_SHARED, true, DEADLINE_NEVER, &name);
     if (rc && rc != -ENOENT)
         return rc;

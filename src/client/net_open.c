@@ -279,6 +279,7 @@ static int open_once(struct net_where w, const pawl_options *o, struct pawl **ou
     n->spare = NET_NONE;
     pthread_mutex_init(&n->receiving, NULL);
     pthread_mutex_init(&n->names_lock, NULL);
+    pthread_cond_init(&n->naming_wakes, NULL);
     int rc = handle_init(&n->handle, &net_ops);
     if (!rc)
         rc = open_socket(n, &w);
@@ -318,6 +319,7 @@ int net_close(struct pawl *p)
 {
     if (!handle_is_ours(p)) /* threads, sockets and the host's memory are the parent's: a child leaves its copies alone */
         return 0;
+    net_naming_end(net_of(p));
     handle_stop(p, NULL);
     free_net(net_of(p));
     return 0;

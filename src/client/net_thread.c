@@ -188,6 +188,14 @@ static void renew(struct net *n)
         __atomic_store_n(&s->until_ns, add_saturating(now, n->lease_ns), __ATOMIC_RELEASE);
 }
 
+/* Tells the application if the session was lost. */
+static void notice_loss(struct net *n)
+{
+    enum pawl_why why = n->handle.async.why ? 0 : net_why(&n->handle);
+    if (why)
+        async_lost(&n->handle.async, why);
+}
+
 static bool is_last(struct net *n)
 {
     for (uint32_t i = 0; i < n->host.header->config.sessions; i++)
@@ -250,6 +258,7 @@ void *net_thread(void *arg)
         else if (overdue)
             net_duties(n, &n->udp, false);
         listen_a_while(n);
+        notice_loss(n);
         pthread_mutex_lock(&p->async.lock);
         net_pump(p);
         pthread_mutex_unlock(&p->async.lock);

@@ -211,6 +211,16 @@ static int query(struct pawl *p, pawl_key key, pawl_state *out)
     return nodes_told(nodes_of(p), rc ? rc : at->ops->query(at, key, out));
 }
 
+static enum pawl_why why(struct pawl *p)
+{
+    struct nodes *s = nodes_of(p);
+    enum pawl_why reason = 0;
+    for (unsigned i = 0; i < s->where.coordinators.count && !reason; i++)
+        if (nodes_opened(s, i))
+            reason = nodes_opened(s, i)->ops->why(nodes_opened(s, i));
+    return reason;
+}
+
 /* ---- several at once ---- */
 
 /* Those of one node. */
@@ -303,6 +313,7 @@ static const struct session_ops nodes_ops = {
     .extend = extend,
     .check = check,
     .query = query,
+    .why = why,
     .lock_range = lock_range,
     .reshape = reshape,
     .split = split,

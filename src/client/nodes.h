@@ -12,6 +12,7 @@ struct nodes {
     pawl_options options;   /* of sessions that are opened later */
     uint64_t capacity;      /* locks of each node */
     bool lost;              /* a session is, so this client is (I8); atomic */
+    enum pawl_why why;      /* as that session told it; under the ring's lock */
     struct {
         struct pawl *session; /* null: not used so far; atomic */
         pthread_mutex_t opening;

@@ -60,11 +60,27 @@ int nodes_begin(struct pawl *p, struct async_op *op)
         return 0;
     }
     there.user = op;
+    if (there.deadline_ns == DEADLINE_TRY)
+        there.deadline_ns = PAWL_TRY;
     if (!rc)
         rc = pawl_submit(at, &there, &s->tasks[number].id);
     if (!rc)
         op->state = ASYNC_WAITING;
     return rc;
+}
+
+/* Of an operation, or of the session at the node: its loss is this client's. */
+static void finish(struct nodes *s, unsigned node, const pawl_completion *done)
+{
+    nodes_told(s, done->result);
+    if (done->op == PAWL_OP_LOST) {
+        s->why = done->why;
+        nodes_changed(&s->handle); /* the library's thread tells the application */
+        return;
+    }
+    struct async_op *op = done->user;
+    op->completion.grant = nodes_grant(node, &done->grant);
+    async_finish(&s->handle.async, op, done->result);
 }
 
 void nodes_pump(struct pawl *p)
@@ -73,12 +89,10 @@ void nodes_pump(struct pawl *p)
     pawl_completion done[AT_ONCE];
     for (unsigned i = 0; i < s->where.coordinators.count; i++) {
         struct pawl *at = nodes_opened(s, i);
-        for (int n = at ? pawl_reap(at, done, AT_ONCE, 0) : 0; n > 0; n = n == AT_ONCE ? pawl_reap(at, done, AT_ONCE, 0) : 0)
-            for (int k = 0; k < n; k++) {
-                struct async_op *op = done[k].user;
-                op->completion.grant = nodes_grant(i, &done[k].grant);
-                async_finish(&p->async, op, nodes_told(s, done[k].result));
-            }
+        for (int n = at ? pawl_reap(at, done, AT_ONCE, PAWL_TRY) : 0; n > 0;
+             n = n == AT_ONCE ? pawl_reap(at, done, AT_ONCE, PAWL_TRY) : 0)
+            for (int k = 0; k < n; k++)
+                finish(s, i, &done[k]);
     }
 }
 
@@ -121,7 +135,10 @@ void *nodes_thread(void *arg)
             assert(errno == EAGAIN);
         pthread_mutex_lock(&s->handle.async.lock);
         nodes_pump(&s->handle);
+        enum pawl_why why = s->why;
         pthread_mutex_unlock(&s->handle.async.lock);
+        if (why)
+            async_lost(&s->handle.async, why);
     }
     return NULL;
 }

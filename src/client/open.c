@@ -5,10 +5,12 @@
 #include "cluster/layout.h"
 #include "lib/explain.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define LEASE_MIN_NS (100 * NS_PER_MS) /* ten ticks of the coarse clock at its coarsest */
 
@@ -49,6 +51,29 @@ void handle_free(struct pawl *p)
     async_free(&p->async);
 }
 
+/* The library's threads in this process: the process in the upper half, since a child has none of them. */
+static uint64_t threads;
+
+void handle_count_threads(int change)
+{
+    uint64_t was = __atomic_load_n(&threads, __ATOMIC_RELAXED), pid = (uint64_t)getpid() << 32, now;
+    do
+        now = pid | ((was & ~(uint64_t)UINT32_MAX) == pid ? (uint32_t)((int)was + change) : (uint32_t)change);
+    while (!__atomic_compare_exchange_n(&threads, &was, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+}
+
+bool handle_only_thread(void)
+{
+    DIR *tasks = opendir("/proc/self/task");
+    uint32_t all = 0;
+    if (!tasks)
+        return false; /* not known */
+    for (const struct dirent *e = readdir(tasks); e; e = readdir(tasks))
+        all += e->d_name[0] != '.';
+    closedir(tasks);
+    return all == (uint32_t)__atomic_load_n(&threads, __ATOMIC_RELAXED) + 1;
+}
+
 int handle_start(struct pawl *p, void *(*run)(void *), void *arg)
 {
     sigset_t all, before;
@@ -63,6 +88,8 @@ int handle_start(struct pawl *p, void *(*run)(void *), void *arg)
         assert(errno == EINTR);
     if (p->start_result)
         pthread_join(p->thread, NULL);
+    else
+        handle_count_threads(1);
     return p->start_result;
 }
 
@@ -78,6 +105,7 @@ void handle_stop(struct pawl *p, void (*wake)(struct pawl *p))
     if (wake)
         wake(p);
     pthread_join(p->thread, NULL);
+    handle_count_threads(-1);
 }
 
 /* ---- options ---- */
@@ -98,6 +126,9 @@ static int check_options(const pawl_options *o)
         return explain(-EINVAL, "a unit has a power of two of bytes, up to %llu", (unsigned long long)LAYOUT_UNIT_BYTES_MAX);
     if (o->range_units > RANGE_UNITS_MAX || o->range_max > RANGE_UNITS_MAX || (o->range_max && o->range_units > o->range_max))
         return explain(-EINVAL, "range_units must not exceed range_max, nor either of them 2^%d", RANGE_UNITS_BITS);
+    for (unsigned i = 0; i < countof(o->reserved); i++)
+        if (o->reserved[i])
+            return explain(-EINVAL, "a reserved field of the options is not 0: initialise the struct as a whole");
     if (o->permissions & ~0777u)
         return explain(-EINVAL, "permissions 0%o are not those of a file", o->permissions);
     return 0;

@@ -14,6 +14,21 @@ int handle_not_offered(const struct pawl *p)
     return explain(-PAWL_ENOTSUP, "the design '%s' does not offer that", p->design->name);
 }
 
+int handle_until(const struct pawl *p, uint64_t deadline_ns, uint64_t *out)
+{
+    if (!handle_is_ours(p))
+        return handle_forked();
+    if (!deadline_ns)
+        return explain(-EINVAL, "the deadline is 0; UINT64_MAX is none, PAWL_TRY does not wait, and pawl_in() makes one");
+    *out = deadline_ns == PAWL_TRY ? DEADLINE_TRY : deadline_ns;
+    return 0;
+}
+
+uint32_t pawl_version(void)
+{
+    return PAWL_VERSION_NUMBER;
+}
+
 uint64_t pawl_now(void)
 {
     return world_now(&world_real);
@@ -96,8 +111,9 @@ int pawl_trylock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *out)
 
 int pawl_timedlock(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline_ns, pawl_grant *out)
 {
-    /* A deadline that has passed is still one: the answer is a time-out, not "held". */
-    return lock_until(p, key, mode, deadline_ns == DEADLINE_TRY ? 1 : deadline_ns, out);
+    uint64_t until = 0;
+    int rc = handle_until(p, deadline_ns, &until);
+    return rc ? rc : lock_until(p, key, mode, until, out);
 }
 
 __attribute__((noinline)) static int unlock_with_care(pawl *p, const pawl_grant *grant)
@@ -116,12 +132,19 @@ int pawl_lock_all(pawl *p, const pawl_want *wants, unsigned count, uint64_t dead
 {
     if (handle_is_ours(p) && (!count || count > PAWL_ALL_MAX))
         return explain(-EINVAL, "pawl_lock_all takes 1 to %d locks", PAWL_ALL_MAX);
-    return HANDLE_CALL(p, lock_all, wants, count, deadline_ns, grants);
+    uint64_t until = 0;
+    int rc = handle_until(p, deadline_ns, &until);
+    for (unsigned i = 0; i < count && !rc; i++)
+        if (wants[i].reserved)
+            rc = explain(-EINVAL, "the reserved field of want %u is not 0", i);
+    return rc ? rc : HANDLE_CALL(p, lock_all, wants, count, until, grants);
 }
 
 int pawl_convert(pawl *p, pawl_grant *grant, enum pawl_mode mode, uint64_t deadline_ns)
 {
-    return HANDLE_CALL(p, convert, grant, mode, deadline_ns);
+    uint64_t until = 0;
+    int rc = handle_until(p, deadline_ns, &until);
+    return rc ? rc : HANDLE_CALL(p, convert, grant, mode, until);
 }
 
 int pawl_extend(pawl *p, pawl_grant *grant)
@@ -143,12 +166,16 @@ int pawl_query(pawl *p, pawl_key key, pawl_state *out)
 
 int pawl_lock_range(pawl *p, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline_ns, pawl_grant *out)
 {
-    return HANDLE_CALL(p, lock_range, key, start, end, mode, deadline_ns, out);
+    uint64_t until = 0;
+    int rc = handle_until(p, deadline_ns, &until);
+    return rc ? rc : HANDLE_CALL(p, lock_range, key, start, end, mode, until, out);
 }
 
 int pawl_reshape(pawl *p, pawl_grant *grant, uint64_t start, uint64_t end, uint64_t deadline_ns)
 {
-    return HANDLE_CALL(p, reshape, grant, start, end, deadline_ns);
+    uint64_t until = 0;
+    int rc = handle_until(p, deadline_ns, &until);
+    return rc ? rc : HANDLE_CALL(p, reshape, grant, start, end, until);
 }
 
 int pawl_split(pawl *p, pawl_grant *grant, uint64_t at, pawl_grant *right)
@@ -160,10 +187,14 @@ int pawl_split(pawl *p, pawl_grant *grant, uint64_t at, pawl_grant *right)
 
 int pawl_lock_call(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline_ns, pawl_call *call, pawl_grant *out)
 {
-    return HANDLE_CALL(p, lock_call, key, mode, deadline_ns, call, out);
+    uint64_t until = 0;
+    int rc = handle_until(p, deadline_ns, &until);
+    return rc ? rc : HANDLE_CALL(p, lock_call, key, mode, until, call, out);
 }
 
 int pawl_hold_call(pawl *p, const pawl_grant *grant, uint64_t deadline_ns, pawl_call *call)
 {
-    return HANDLE_CALL(p, hold_call, grant, deadline_ns, call);
+    uint64_t until = 0;
+    int rc = handle_until(p, deadline_ns, &until);
+    return rc ? rc : HANDLE_CALL(p, hold_call, grant, until, call);
 }

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HOST_MAGIC UINT64_C(0x34306874736f6877) /* changes with the layout */
+#define HOST_MAGIC UINT64_C(0x35306874736f6877) /* changes with the layout */
 #define PERMISSIONS 0600
 
 uint64_t host_now(void)
@@ -323,6 +323,7 @@ int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, struct o
         s->pid = (uint32_t)getpid();
         s->port = port;
         s->sleeper = 0;
+        s->why = 0;
         s->until_ns = until_ns;
         s->opened_s = world_clock(CLOCK_REALTIME) / NS_PER_S;
         world_process_name(s->label);
@@ -355,10 +356,12 @@ bool host_look_after(struct host *h, uint32_t *session, struct outbox *out)
         bool orphan = is_orphan(s);
         host_enter(h, out);
         uint64_t now = host_now();
-        bool late = now >= __atomic_load_n(&s->until_ns, __ATOMIC_ACQUIRE) || !h->design->expiry(h->memory, *session);
+        bool over = now >= __atomic_load_n(&s->until_ns, __ATOMIC_ACQUIRE);
+        bool late = over || !h->design->expiry(h->memory, *session);
         found = (orphan && s->state != HOST_SESSION_FREE) || (late && s->state == HOST_SESSION_OPEN);
         if (found) {
             h->design->session_dead(h->memory, *session, now, out);
+            s->why = s->why ? s->why : over ? PAWL_WHY_LEASE : PAWL_WHY_GRANTER;
             __atomic_store_n(&s->state, orphan ? HOST_SESSION_FREE : HOST_SESSION_LOST, __ATOMIC_RELEASE);
         }
         host_leave(h, out);
@@ -378,6 +381,7 @@ int host_break(struct host *h, uint32_t session, uint32_t serial, struct outbox 
     if (s->state == HOST_SESSION_LOST)
         return 0; /* the answer to an earlier packet was lost */
     h->design->session_dead(h->memory, session, host_now(), out);
+    s->why = PAWL_WHY_BROKEN;
     __atomic_store_n(&s->state, HOST_SESSION_LOST, __ATOMIC_RELEASE);
     return 0;
 }

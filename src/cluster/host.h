@@ -26,6 +26,7 @@ struct host_session {
     uint32_t state;
     uint32_t serial; /* how often the number was used */
     uint32_t pid;
+    uint32_t why;     /* enum pawl_why, of a session that was lost */
     uint32_t sleeper; /* the request for which a thread sleeps on the socket, + 1; 0: none */
     uint16_t port;    /* of the process's socket */
     uint64_t opened_s;

@@ -95,6 +95,7 @@ static int move_in(struct seat *seat, uint32_t slot, uint64_t taken, const struc
     me->lease_ns = p->lease_ns;
     me->home = home_of(seat, slot, p);
     me->ended = false;
+    me->records_used = 0;
     me->lease_copy = live;
     me->lease = fab_is_shm(seat->ep) ? fab_shm_ptr(seat->ep, lease_addr(seat, slot)) : &me->lease_copy;
     if (fab_is_shm(seat->ep))

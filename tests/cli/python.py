@@ -57,7 +57,7 @@ class Local(unittest.TestCase):
             self.assertGreater(later.token, g.token)
 
     def test_modes(self):
-        with self.space.lock("b", shared=True) as one, self.space.lock("b", shared=True, timeout=LIMIT) as other:
+        with self.space.lock("b", shared=True) as one, pawl.open(self.place) as space, space.lock("b", shared=True, timeout=LIMIT) as other:
             self.assertTrue(one.shared)
             self.assertRaises(pawl.Timeout, one.convert, shared=False, timeout=0.05)
             other.unlock()
@@ -65,6 +65,12 @@ class Local(unittest.TestCase):
             self.assertFalse(one.shared)
             one.convert(shared=True)
             one.extend()
+
+    def test_relock(self):
+        """A lock that the only thread holds is not waited for."""
+        with self.space.lock("twice", timeout=LIMIT):
+            self.assertRaises(pawl.Deadlock, self.space.lock, "twice")
+            self.assertRaises(pawl.Deadlock, self.space.lock, "twice", timeout=LIMIT)
 
     def test_all(self):
         with self.space.lock_all(["x", "y", "z"], timeout=LIMIT) as grants:
@@ -194,6 +200,34 @@ class Lost(unittest.TestCase):
         with pawl.open(PLACES[0]) as space, space.lock("lost", timeout=LIMIT):
             child.send_signal(signal.SIGCONT)
             self.assertEqual(child.communicate("\n")[0], "lost\n")
+
+
+    def test_event(self):
+        """A session that an operator breaks is told so: by the callback, in asyncio, and by its grants."""
+        told, event = [], threading.Event()
+
+        def on_lost(why):
+            told.append(why)
+            event.set()
+
+        with pawl.open(PLACES[0], lease=1) as space:
+            grant = space.lock("broken")
+            self.assertEqual(grant.why(), pawl.Why.HELD)
+            space.on_lost(on_lost)
+
+            async def run():
+                lost = asyncio.ensure_future(space.lost_async())
+                command = [os.environ["PAWL"], "break", "broken", "--yes", "--space", PLACES[0]]
+                self.assertEqual((await asyncio.create_subprocess_exec(*command)).returncode or 0, 0)
+                return await asyncio.wait_for(lost, LIMIT)
+
+            self.assertEqual(asyncio.run(run()), pawl.Why.BROKEN)
+            self.assertTrue(event.wait(LIMIT))
+            self.assertEqual(told, [pawl.Why.BROKEN])
+            self.assertEqual(grant.why(), pawl.Why.BROKEN)
+            self.assertIn("operator", str(grant.why()))
+            self.assertRaises(pawl.Lost, space.on_lost, on_lost)
+            self.assertRaises(pawl.Lost, space.lock, "other")
 
 
 @unittest.skipUnless(PLACES, "without a space")

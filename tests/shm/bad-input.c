@@ -258,7 +258,7 @@ static void forked_child(void *arg)
     pawl_completion c;
     uint64_t id;
     const pawl_want want = {.key = pawl_name("b"), .mode = PAWL_SHARED};
-    const pawl_request r = {.op = PAWL_OP_LOCK, .mode = PAWL_SHARED, .key = pawl_name("b")};
+    const pawl_request r = {.op = PAWL_OP_LOCK, .mode = PAWL_SHARED, .key = pawl_name("b"), .deadline_ns = PAWL_TRY};
     CHECK_RC(pawl_lock(p, pawl_name("b"), PAWL_SHARED, &g), -PAWL_EFORKED);
     CHECK_RC(pawl_trylock(p, pawl_name("a"), PAWL_SHARED, &g), -PAWL_EFORKED);
     CHECK_RC(pawl_timedlock(p, pawl_name("b"), PAWL_SHARED, 1, &g), -PAWL_EFORKED);

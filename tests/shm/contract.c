@@ -106,11 +106,11 @@ static void compatibility(void)
         CHECK(g.token > 0 && g.expiry_ns > pawl_now());
         CHECK_OK(pawl_check(a, &g));
         CHECK_RC(pawl_trylock(b, key(0), table[i].second, &h), table[i].rc);
-        CHECK_RC(pawl_timedlock(b, key(1), table[i].second, 1, &h), 0); /* a free lock needs no time */
+        CHECK_RC(pawl_timedlock(b, key(1), table[i].second, 2, &h), 0); /* a free lock needs no time */
         CHECK_OK(pawl_unlock(b, &h));
         if (table[i].rc) {
             CHECK_RC(pawl_timedlock(b, key(0), table[i].second, pawl_in(2 * NS_PER_MS), &h), -ETIMEDOUT);
-            CHECK_RC(pawl_timedlock(b, key(0), table[i].second, 0, &h), -ETIMEDOUT);
+            CHECK_RC(pawl_timedlock(b, key(0), table[i].second, 2, &h), -ETIMEDOUT);
             CHECK_EQ(state_of(a, key(0)).holders, 1);
         } else {
             CHECK_RC(pawl_trylock(a, key(0), table[i].second, &h), 0);
@@ -218,13 +218,13 @@ static void upgrade(void)
     pawl_grant g, other;
     CHECK_OK(pawl_lock(a, key(1), PAWL_SHARED, &g));
     uint64_t s = g.token;
-    CHECK_OK(pawl_convert(a, &g, PAWL_EXCLUSIVE, 0)); /* alone: at once */
+    CHECK_OK(pawl_convert(a, &g, PAWL_EXCLUSIVE, PAWL_TRY)); /* alone: at once */
     CHECK_EQ(g.mode, PAWL_EXCLUSIVE);
     CHECK(g.token > s);
     CHECK_OK(pawl_convert(a, &g, PAWL_SHARED, UINT64_MAX));
 
     CHECK_OK(pawl_lock(b, key(1), PAWL_SHARED, &other));
-    CHECK_RC(pawl_convert(a, &g, PAWL_EXCLUSIVE, 0), -PAWL_EHELD);
+    CHECK_RC(pawl_convert(a, &g, PAWL_EXCLUSIVE, PAWL_TRY), -PAWL_EHELD);
     CHECK_RC(pawl_convert(a, &g, PAWL_EXCLUSIVE, pawl_in(2 * NS_PER_MS)), -ETIMEDOUT);
     CHECK_EQ(g.mode, PAWL_SHARED); /* on failure it is what it was */
     CHECK_OK(pawl_check(a, &g));
@@ -297,7 +297,7 @@ static void all_at_once(void)
 
     CHECK_OK(pawl_lock(b, key(1), PAWL_SHARED, &other)); /* one that cannot be had: none is */
     CHECK_RC(pawl_lock_all(a, wants, 3, pawl_in(2 * NS_PER_MS), g), -ETIMEDOUT);
-    CHECK_RC(pawl_lock_all(a, wants, 3, 0, g), -PAWL_EHELD);
+    CHECK_RC(pawl_lock_all(a, wants, 3, PAWL_TRY, g), -PAWL_EHELD);
     check_free(a, key(0));
     check_free(a, key(2));
     CHECK_OK(pawl_unlock(b, &other));
@@ -372,7 +372,7 @@ static void wrong_grants(enum pawl_mode mode)
     CHECK_OK(pawl_lock(a, key(0), mode, &g));
     CHECK_RC(pawl_unlock(b, &g), -PAWL_ENOTOWNER);
     CHECK_RC(pawl_check(b, &g), -PAWL_ENOTOWNER);
-    CHECK_RC(pawl_convert(b, &g, PAWL_SHARED, 0), -PAWL_ENOTOWNER);
+    CHECK_RC(pawl_convert(b, &g, PAWL_SHARED, PAWL_TRY), -PAWL_ENOTOWNER);
     if (mode == PAWL_SHARED) { /* both read: each has its own grant all the same */
         CHECK_OK(pawl_lock(b, key(0), mode, &mine));
         CHECK_RC(pawl_unlock(b, &g), -PAWL_ENOTOWNER);
@@ -383,12 +383,12 @@ static void wrong_grants(enum pawl_mode mode)
     for (unsigned i = 0; i < FORGERIES; i++) {
         pawl_grant forged = forge(g, i);
         CHECK_RC(pawl_unlock(a, &forged), -PAWL_ENOTOWNER);
-        CHECK_RC(pawl_convert(a, &forged, PAWL_SHARED, 0), -PAWL_ENOTOWNER);
+        CHECK_RC(pawl_convert(a, &forged, PAWL_SHARED, PAWL_TRY), -PAWL_ENOTOWNER);
         if (i) /* the token of an exclusive grant is looked at where it matters, not by the cheap check */
             CHECK_RC(pawl_check(a, &forged), -PAWL_ENOTOWNER);
         CHECK_OK(pawl_check(a, &g));
     }
-    CHECK_RC(pawl_convert(a, &g, (enum pawl_mode)9, 0), -EINVAL);
+    CHECK_RC(pawl_convert(a, &g, (enum pawl_mode)9, PAWL_TRY), -EINVAL);
     pawl_grant nothing = {0};
     CHECK_RC(pawl_unlock(a, &nothing), -PAWL_ENOTOWNER);
     uint64_t expiry = g.expiry_ns;

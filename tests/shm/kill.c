@@ -122,7 +122,7 @@ static bool work_once(const struct worker *w, pawl *p, struct rng *r)
         if (g.mode == PAWL_EXCLUSIVE)
             leave(w, i); /* readers may come from here on */
         enum pawl_mode to = g.mode == PAWL_EXCLUSIVE ? PAWL_SHARED : PAWL_EXCLUSIVE;
-        rc = pawl_convert(p, &g, to, rng_chance(r, 1, 2) ? 0 : pawl_in(rng_below(r, NS_PER_MS)));
+        rc = pawl_convert(p, &g, to, rng_chance(r, 1, 2) ? PAWL_TRY : pawl_in(rng_below(r, NS_PER_MS)));
         if (rc && rc != -EDEADLK && rc != -PAWL_EHELD && rc != -ETIMEDOUT && lost(w, rc))
             return false;
         enter(w, p, i, &g);

@@ -88,7 +88,7 @@ static void convert_somehow(struct worker *w, unsigned i, pawl_grant *g)
         read_under(w, i, g);
         return;
     }
-    uint64_t deadline = rng_chance(&w->rng, 1, 3) ? 0 : rng_chance(&w->rng, 1, 2) ? pawl_in(PATIENCE_NS) : UINT64_MAX;
+    uint64_t deadline = rng_chance(&w->rng, 1, 3) ? PAWL_TRY : rng_chance(&w->rng, 1, 2) ? pawl_in(PATIENCE_NS) : UINT64_MAX;
     int rc = pawl_convert(w->p, g, PAWL_EXCLUSIVE, deadline);
     CHECK(rc == 0 || rc == -EDEADLK || rc == -PAWL_EHELD || rc == -ETIMEDOUT);
     CHECK_EQ(g->mode, rc ? PAWL_SHARED : PAWL_EXCLUSIVE);

@@ -27,7 +27,7 @@ static void basics(pawl *p, pawl *q)
     CHECK_OK(pawl_check(p, &g));
     CHECK_RC(pawl_trylock(q, pawl_id(1), PAWL_SHARED, &h), -PAWL_EHELD);
     CHECK_RC(pawl_timedlock(q, pawl_id(1), PAWL_EXCLUSIVE, pawl_in(20 * NS_PER_MS), &h), -ETIMEDOUT);
-    CHECK_RC(pawl_timedlock(q, pawl_id(1), PAWL_EXCLUSIVE, 0, &h), -ETIMEDOUT);
+    CHECK_RC(pawl_timedlock(q, pawl_id(1), PAWL_EXCLUSIVE, 2, &h), -ETIMEDOUT);
     CHECK_OK(pawl_extend(p, &g));
     CHECK_RC(pawl_unlock(q, &g), -PAWL_ENOTOWNER);
     CHECK_OK(pawl_unlock(p, &g));
@@ -56,7 +56,7 @@ static void conversion(pawl *p, pawl *q)
     CHECK_OK(rc);
     CHECK(g.token > before && g.mode == PAWL_EXCLUSIVE);
     CHECK_RC(pawl_trylock(q, pawl_id(2), PAWL_SHARED, &h), -PAWL_EHELD);
-    CHECK_OK(pawl_convert(p, &g, PAWL_SHARED, 0));
+    CHECK_OK(pawl_convert(p, &g, PAWL_SHARED, PAWL_TRY));
     CHECK_OK(pawl_lock(q, pawl_id(2), PAWL_SHARED, &h));
     CHECK_RC(pawl_convert(p, &g, PAWL_EXCLUSIVE, pawl_in(20 * NS_PER_MS)), -ETIMEDOUT);
     CHECK_OK(pawl_check(p, &g));
@@ -117,7 +117,7 @@ static void asynchronous(pawl *p, pawl *q)
     CHECK_OK(pawl_unlock(q, &held));
     struct pollfd readable = {.fd = pawl_fd(p), .events = POLLIN};
     CHECK_EQ(poll(&readable, 1, 20000), 1);
-    CHECK_EQ(pawl_reap(p, done, 1, 0), 1);
+    CHECK_EQ(pawl_reap(p, done, 1, PAWL_TRY), 1);
     CHECK_EQ(done[0].id, first);
     CHECK_OK(done[0].result);
     /* One that waits in vain, until it is cancelled or its time is up. */

@@ -18,6 +18,7 @@ struct rack_test {
     uint64_t room;             /* of the switch, if the design then has servers for the other locks; 0: for all locks */
     uint16_t machines;         /* hosts; 0: more than any test has */
     uint64_t locks, lease_ns;
+    uint64_t member_ns;         /* the membership lease; 0: as lease_ns */
     enum pawl_keys keys;        /* 0: dense */
     struct relay_faults faults; /* all 0: no relay */
     pawl_apply apply;           /* of the lock servers, in a process of their own; null: they keep no data */
@@ -155,6 +156,7 @@ static inline void rack_node_main(void *arg)
                                    .space = rack_space,
                                    .locks = t->locks,
                                    .lease_ns = t->lease_ns,
+                                   .member_ns = t->member_ns,
                                    .retry_ns = 5 * NS_PER_MS,
                                    .machines = t->machines ? t->machines : 32,
                                    .sessions = 16,

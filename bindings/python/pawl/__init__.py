@@ -17,10 +17,11 @@ Handles are not inherited: a child process after fork() opens its own. The calls
 from __future__ import annotations
 
 import ctypes
+import enum
 import errno
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Iterable, Optional, Union
+from typing import Callable, Iterable, Optional, Union
 
 from . import _lib as _c
 from ._lib import lib as _pawl
@@ -28,7 +29,7 @@ from ._lib import lib as _pawl
 __version__ = "0.1.0"
 __all__ = [
     "Cancelled", "Deadlock", "Error", "Forked", "Grant", "Grants", "Held", "Limit", "Lost", "NotOwner", "NotSupported", "Space", "State",
-    "Timeout", "Unknown", "open",
+    "Timeout", "Unknown", "Why", "open",
 ]
 
 Key = Union[str, bytes, int]
@@ -138,6 +139,21 @@ def _mode(shared: bool) -> int:
 # ---- grants ----
 
 
+class Why(enum.IntEnum):
+    """Why a grant ended; `str()` is a sentence."""
+
+    HELD = 0
+    UNLOCKED = 1
+    LEASE = 2
+    BROKEN = 3
+    REMOVED = 4
+    GRANTER = 5
+    COORDINATOR = 6
+
+    def __str__(self) -> str:
+        return _pawl.pawl_strwhy(self).decode()
+
+
 class Grant(_c.grant):
     """A lock held, with its `token` (0 if the design has none) and, in designs with ranges, the bytes `start` to `end` that are locked.
     As a context manager it is released at the end of the block."""
@@ -156,6 +172,10 @@ class Grant(_c.grant):
     def check(self) -> None:
         """Raises Lost or NotOwner unless the grant is certainly still held."""
         _check(_pawl.pawl_check(self._space._handle, self))
+
+    def why(self) -> Why:
+        """Why the grant ended; Why.HELD if it is held."""
+        return Why(_check(_pawl.pawl_why(self._space._handle, self)))
 
     def extend(self) -> None:
         """Renews the session's lease now. The library renews it by itself every third of a lease."""
@@ -241,6 +261,7 @@ class Space:
         self._handle = handle
         self._aio: Optional[object] = None
         self._keys: dict[Key, _c.key] = {}
+        self._on_lost: Optional[object] = None  # what C calls must not be collected
 
     def _grant(self) -> Grant:
         grant = Grant()
@@ -276,7 +297,7 @@ class Space:
     def lock_all(self, keys: Iterable[Key], *, shared: bool = False, timeout: Optional[float] = None) -> Grants:
         """Locks all or none. Users of lock_all do not deadlock with each other."""
         wanted = [_key(k) for k in keys]
-        wants = (_c.want * max(len(wanted), 1))(*[_c.want(k, _mode(shared), 0, 0) for k in wanted])
+        wants = (_c.want * max(len(wanted), 1))(*[_c.want(k, _mode(shared), 0, 0, 0) for k in wanted])
         room = (_c.grant * max(len(wanted), 1))()
         _check(_pawl.pawl_lock_all(self._handle, wants, len(wanted), _deadline(timeout), room))
         grants = Grants(Grant.from_buffer_copy(g) for g in room[: len(wanted)])
@@ -289,6 +310,19 @@ class Space:
         from . import _aio
 
         return _aio.Lock(self, key, shared, timeout)
+
+    def on_lost(self, callback: Optional[Callable[[Why], None]]) -> None:
+        """Calls callback(why) once, in a thread of the library, when the session is lost. None: not any more. Lost, if it is lost
+        already."""
+        call = _c.LOST(lambda _, why: callback(Why(why))) if callback else _c.LOST()
+        _check(_pawl.pawl_on_lost(self._handle, call, None))
+        self._on_lost = call
+
+    def lost_async(self):
+        """For asyncio: an awaitable whose result is the Why of the session's loss, once it is lost."""
+        from . import _aio
+
+        return _aio.lost(self)
 
     def query(self, key: Key) -> State:
         """The state of a lock at this moment."""

@@ -7,7 +7,7 @@ import ctypes
 import errno
 from typing import TYPE_CHECKING, Optional
 
-from . import Cancelled, Grant, _check, _deadline, _error, _key, _mode
+from . import Cancelled, Grant, Why, _check, _deadline, _error, _key, _mode
 from . import _lib as _c
 from ._lib import lib as _pawl
 
@@ -24,6 +24,7 @@ class _Waiting:
         self.space = space
         self.loop = asyncio.get_running_loop()
         self.futures: dict[int, asyncio.Future] = {}
+        self.lost = self.loop.create_future()
         self.fd = _check(_pawl.pawl_fd(space._handle))
         self.loop.add_reader(self.fd, self.reap)
 
@@ -31,6 +32,9 @@ class _Waiting:
         done = (_c.completion * _REAP)()
         count = _pawl.pawl_reap(self.space._handle, done, _REAP, _c.TRY)
         for c in done[: max(count, 0)]:
+            if c.op == _c.OP_LOST:
+                self.lost.set_result(Why(c.why))
+                continue
             future = self.futures.pop(c.id)
             grant = Grant.from_buffer_copy(c.grant)
             grant._space = self.space
@@ -53,6 +57,8 @@ class _Waiting:
             if not future.done():
                 future.set_exception(Cancelled(errno.ECANCELED, "the space was closed"))
         self.futures.clear()
+        if not self.lost.done():
+            self.lost.cancel()
 
 
 def _waiting_of(space: Space) -> _Waiting:
@@ -64,6 +70,10 @@ def _waiting_of(space: Space) -> _Waiting:
         waiting = None
     space._aio = waiting or _Waiting(space)
     return space._aio
+
+
+def lost(space: Space) -> asyncio.Future:
+    return asyncio.shield(_waiting_of(space).lost)  # those that wait for it do not cancel each other
 
 
 class Lock:

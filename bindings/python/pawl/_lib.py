@@ -3,12 +3,13 @@
 import ctypes
 import ctypes.util
 import os
-from ctypes import POINTER, Structure, c_char_p, c_int, c_uint, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_uint, c_uint16, c_uint32, c_uint64, c_void_p
 
 NEVER = 2**64 - 1  # as a deadline: none
-TRY = 0  # as a deadline: do not wait
+TRY = 1  # as a deadline: do not wait
 SHARED, EXCLUSIVE = 1, 2
 OP_LOCK, OP_UNLOCK, OP_CONVERT, OP_RESHAPE = 1, 2, 3, 4
+OP_LOST = 7  # of completions: the session was lost
 ALL_MAX = 64
 END = 2**64 - 1
 
@@ -34,6 +35,7 @@ class options(Structure):
         ("tenant", c_uint16),
         ("priority", c_uint16),
         ("open_ns", c_uint64),
+        ("reserved", c_uint64 * 4),
     ]
 
 
@@ -55,11 +57,18 @@ class grant(Structure):
 
 
 class want(Structure):
-    _fields_ = [("key", key), ("mode", c_int), ("start", c_uint64), ("end", c_uint64)]
+    _fields_ = [("key", key), ("mode", c_int), ("reserved", c_uint32), ("start", c_uint64), ("end", c_uint64)]
 
 
 class state(Structure):
-    _fields_ = [("mode", c_uint32), ("holders", c_uint32), ("waiters", c_uint32), ("token", c_uint64)]
+    _fields_ = [
+        ("mode", c_uint32),
+        ("holders", c_uint32),
+        ("waiters", c_uint32),
+        ("reserved", c_uint32),
+        ("token", c_uint64),
+        ("reserved2", c_uint64 * 2),
+    ]
 
 
 class request(Structure):
@@ -73,12 +82,23 @@ class request(Structure):
         ("start", c_uint64),
         ("end", c_uint64),
         ("call", c_void_p),
+        ("reserved", c_uint64 * 3),
     ]
 
 
 class completion(Structure):
-    _fields_ = [("id", c_uint64), ("result", c_int), ("grant", grant), ("user", c_void_p)]
+    _fields_ = [
+        ("id", c_uint64),
+        ("result", c_int),
+        ("op", c_uint32),
+        ("grant", grant),
+        ("user", c_void_p),
+        ("why", c_uint32),
+        ("reserved", c_uint32 * 3),
+    ]
 
+
+LOST = CFUNCTYPE(None, c_void_p, c_int)  # the callback of pawl_on_lost
 
 STRUCTS = [options, key, grant, want, state, request, completion]
 
@@ -97,16 +117,20 @@ CALLS = {
     "pawl_convert": [c_void_p, POINTER(grant), c_int, c_uint64],
     "pawl_extend": [c_void_p, POINTER(grant)],
     "pawl_check": [c_void_p, POINTER(grant)],
+    "pawl_why": [c_void_p, POINTER(grant)],
+    "pawl_on_lost": [c_void_p, LOST, c_void_p],
+    "pawl_strwhy": [c_int],
     "pawl_query": [c_void_p, key, POINTER(state)],
     "pawl_submit": [c_void_p, POINTER(request), POINTER(c_uint64)],
     "pawl_reap": [c_void_p, POINTER(completion), c_uint, c_uint64],
     "pawl_cancel": [c_void_p, c_uint64],
     "pawl_fd": [c_void_p],
     "pawl_now": [],
+    "pawl_version": [],
     "pawl_strerror": [c_int],
     "pawl_explain": [],
 }
-RESULTS = {"pawl_now": c_uint64, "pawl_strerror": c_char_p, "pawl_explain": c_char_p}
+RESULTS = {"pawl_now": c_uint64, "pawl_version": c_uint32, "pawl_strerror": c_char_p, "pawl_explain": c_char_p, "pawl_strwhy": c_char_p}
 
 
 def _load() -> ctypes.CDLL:

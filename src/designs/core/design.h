@@ -19,8 +19,9 @@ enum design_features {
     DESIGN_ASYNC = 1 << 7,    /* an operation can wait in a fiber: needs TIMEOUT, and no thread of its own */
     DESIGN_DEADLOCK = 1 << 8, /* deadlocks among threads are detected, and a victim is chosen */
     DESIGN_CALLS = 1 << 9,    /* lock servers may keep data and execute calls on them under the lock */
+    DESIGN_SPLIT = 1 << 10,   /* a held range can be cut in two */
 };
-#define DESIGN_FEATURES 10
+#define DESIGN_FEATURES 11
 
 enum design_substrates {
     DESIGN_ON_SHM = 1 << 0,

@@ -117,6 +117,10 @@ static int search(const struct seat *seat, uint64_t index, struct hold *out)
         uint64_t taken = record_word(RECORD_WAIT, next_serial(was), index);
         if (__atomic_compare_exchange_n(word, &was, taken, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
             fill(out, index, next_serial(was), record);
+            uint32_t used = __atomic_load_n(&seat->me->records_used, __ATOMIC_RELAXED);
+            while (used <= record && !__atomic_compare_exchange_n(&seat->me->records_used, &used, record + 1, false,
+                                                                  __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+                ;
             return 0;
         }
     }

@@ -206,6 +206,7 @@ struct session {
     fab_addr home;       /* the first of its descriptors */
     uint64_t id;         /* unlike that of any other session of this process */
     uint64_t *shadow;    /* record_count words: what the records say. Shared memory: the records themselves; else a private copy */
+    uint32_t records_used;       /* records from this one on were never used */
     struct record_range *ranges; /* likewise of the records' ranges; null if the design has none */
     struct step_clock *clock;    /* null, or where a benchmark wants to know the time of each step (steps.h) */
     uint64_t *descs;             /* likewise of its descriptors in the space, for designs that keep words there */
