@@ -2,9 +2,7 @@
 /* A memory node, in a process and in the kernel, against its peers on the same machine, in turns: verbs of libfabric's tcp
  * provider, whose target polls, and a lock pair of Redis (SET NX PX, and a script that deletes the client's own key). Needs root,
  * and redis-server for the last. */
-#include "bench/node.h"
-#include "node/memory_kernel.h"
-#include "tests/lab/rack.h"
+#include "bench/node-kernel.h"
 
 #include <netinet/tcp.h>
 #include <rdma/fabric.h>
@@ -14,20 +12,16 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 
-#define NODE_PORT 7070
-#define NODE_DEVICE "p1" /* towards the only host: lab_port */
 #define REDIS_PORT 6398
 #define SCRIPT "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end"
 #define FABRIC_BYTES 4096u
 
 static struct board {
-    uint32_t process, kernel, fabric[2];
-    uint16_t port;
+    uint32_t fabric[2];
     char name[2][256];
     size_t len[2];
     uint64_t base, key;
 } * board;
-static volatile sig_atomic_t stop;
 
 /* ---- libfabric ---- */
 
@@ -158,20 +152,6 @@ static double time_fabric_four(void)
 
 static struct node_udp process;
 
-static void process_node(const struct kit *k)
-{
-    static struct memory_node m;
-    const struct memory_node_params p = node_params("shiftlock", net_v4(htonl(INADDR_LOOPBACK), 0));
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    kit_pin(k->cpus[1]);
-    if (memory_node_open(&m, &p))
-        kit_die("cannot start the node: %s", pawl_explain());
-    board->port = m.udp.at.port;
-    kit_post(&board->process, 1);
-    memory_node_run(&m, &stop);
-    _exit(0);
-}
-
 static void process_cas(void)
 {
     uint64_t old;
@@ -200,24 +180,6 @@ static double time_process_four(void)
 }
 
 /* ---- the node in the kernel ---- */
-
-__attribute__((format(printf, 1, 2))) static void be_silent(const char *format, ...) {}
-
-static void kernel_node(void)
-{
-    static struct memory_node m;
-    struct memory_kernel kernel = {.devices = NODE_DEVICE, .report = be_silent};
-    const struct memory_home home = memory_kernel_home(&kernel);
-    struct memory_node_params p = node_params("shiftlock", net_v4(htonl(lab_address(1, LAB_SWITCH)), NODE_PORT));
-    p.home = &home;
-    p.spin_ns = 0;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (lab_enter(&rack, 1, LAB_SWITCH) || memory_node_open(&m, &p))
-        kit_die("cannot start the node: %s", pawl_explain());
-    kit_post(&board->kernel, 1);
-    memory_node_run(&m, &stop);
-    _exit(0);
-}
 
 static double lock_pair(void)
 {
@@ -326,12 +288,6 @@ static void least_of_two(struct kit *k, const char *name, double (*ours)(void), 
     kit_judge_least(k, what, kit_percentile(ratio, rounds, 0.5), "x", bound);
 }
 
-static void end(pid_t pid)
-{
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
-}
-
 int main(int argc, char **argv)
 {
     struct kit k;
@@ -344,33 +300,27 @@ int main(int argc, char **argv)
     kit_pin(k.cpus[0]);
     fabric_open(0);
     fabric_cas(); /* connects */
-    pid_t node = fork();
-    if (!node)
-        process_node(&k);
-    kit_await(&board->process, 1);
-    if (node_udp_open(&process, net_v4(htonl(INADDR_LOOPBACK), board->port), (struct net_addr){0}) ||
+    struct node_started node = node_start_process(&k, "shiftlock");
+    if (node_udp_open(&process, node.at, (struct net_addr){0}) ||
         fab_node_connect(&process.node, NODE_SPACE, 78, kit_now() + 10 * NS_PER_S))
         kit_die("cannot connect to the node");
-    pid_t kernel = fork();
-    if (!kernel)
-        kernel_node();
-    kit_await(&board->kernel, 1);
+    struct node_started kernel = node_start_kernel("shiftlock");
     pid_t server = redis_start(&k);
     if (lab_enter(&rack, 1, 1)) /* what is open stays where it is */
         kit_die("%s", explained());
-    node_connect(net_v4(htonl(lab_address(1, LAB_SWITCH)), NODE_PORT));
-    least_of_two(&k, "CAS, libfabric against the process", time_process_cas, node, time_fabric_cas, target, 1.7);
-    least_of_two(&k, "4 in order, libfabric against the process", time_process_four, node, time_fabric_four, target, 4);
-    end(node); /* it polls on the core that the others need */
+    node_connect(kernel.at);
+    least_of_two(&k, "CAS, libfabric against the process", time_process_cas, node.pid, time_fabric_cas, target, 1.7);
+    least_of_two(&k, "4 in order, libfabric against the process", time_process_four, node.pid, time_fabric_four, target, 4);
+    node_end(node.pid); /* it polls on the core that the others need */
     least(&k, "CAS, libfabric against the kernel", node_time_cas, time_fabric_cas, 2.5);
     least(&k, "4 in order, libfabric against the kernel", node_time_four, time_fabric_four, 8);
-    end(target);
+    node_end(target);
     if (redis >= 0)
         least(&k, "lock and unlock, Redis against shiftlock in the kernel", lock_pair, redis_pair, 5);
     else
         printf("no redis-server: no comparison\n");
     node_disconnect();
-    end(server);
-    end(kernel);
+    node_end(server);
+    node_end(kernel.pid);
     return kit_end(&k);
 }

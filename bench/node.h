@@ -8,9 +8,11 @@
 #include "fabric/node_udp.h"
 #include "node/memory.h"
 
+#include <arpa/inet.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,6 +45,57 @@ static inline struct memory_node_params node_params(const char *design, struct n
                                        .at = at,
                                        .fresh = true,
                                        .spin_ns = NS_PER_S};
+}
+
+/* ---- a node in a process of its own ---- */
+
+#define NODE_ANY_CPU (-1)
+
+struct node_started {
+    pid_t pid;
+    struct net_addr at;
+};
+
+/* `enter` goes to the node's network namespace, in the new process; null: it stays. */
+static inline struct node_started node_start(const struct memory_node_params *p, int cpu, void (*enter)(void))
+{
+    struct {
+        uint32_t ready;
+        struct net_addr at;
+    } *told = kit_shared(sizeof *told);
+    struct node_started s = {.pid = fork()};
+    if (!s.pid) {
+        static struct memory_node m;
+        static volatile sig_atomic_t never;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (cpu != NODE_ANY_CPU)
+            kit_pin(cpu);
+        if (enter)
+            enter();
+        if (memory_node_open(&m, p))
+            kit_die("cannot start the node: %s", pawl_explain());
+        told->at = m.udp.at;
+        kit_post(&told->ready, 1);
+        memory_node_run(&m, &never);
+        _exit(0);
+    }
+    kit_await(&told->ready, 1);
+    s.at = told->at;
+    munmap(told, sizeof *told);
+    return s;
+}
+
+/* On this machine; it polls, on a core of its own if there are two. */
+static inline struct node_started node_start_process(const struct kit *k, const char *design)
+{
+    const struct memory_node_params p = node_params(design, net_v4(htonl(INADDR_LOOPBACK), 0));
+    return node_start(&p, k->cpus[1], NULL);
+}
+
+static inline void node_end(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
 }
 
 /* ---- single operations ---- */

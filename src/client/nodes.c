@@ -9,6 +9,7 @@
 #include "lib/explain.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +32,8 @@ int nodes_told(struct nodes *s, int rc)
 
 static int is_lost(void)
 {
-    return explain(-PAWL_ELOST, "the session at one of the space's memory nodes is lost, and with it this client");
+    explain(-PAWL_ELOST, "the session at one of the space's memory nodes is lost, and with it this client");
+    return -PAWL_ELOST;
 }
 
 static int same_space(const struct nodes *s, const struct pawl *first, const struct pawl *p)
@@ -47,7 +49,7 @@ static int open_at(struct nodes *s, unsigned node, uint64_t deadline)
     const unsigned count = s->where.coordinators.count;
     struct net_where w = s->where;
     pawl_options o = s->options;
-    struct pawl *p;
+    struct pawl *p = NULL;
     w.coordinators = coord_list_one(s->where.coordinators.at[node]);
     w.node = node;
     w.nodes = count;
@@ -78,6 +80,7 @@ int nodes_want(struct nodes *s, unsigned node, uint64_t deadline, struct pawl **
         pthread_mutex_unlock(&s->at[node].opening);
     }
     *out = nodes_opened(s, node);
+    assert(rc || *out);
     return rc;
 }
 
@@ -85,9 +88,10 @@ int nodes_find(struct nodes *s, pawl_key *key, uint64_t deadline, unsigned *node
 {
     const unsigned count = s->where.coordinators.count;
     const enum pawl_keys keys = s->handle.keys;
-    if (keys == PAWL_KEYS_DENSE && !key->name && key->id / count >= s->capacity)
-        return explain(-ERANGE, "the key %llu is not below the space's capacity, %llu", (unsigned long long)key->id,
-                       (unsigned long long)(s->capacity * count));
+    if (keys == PAWL_KEYS_DENSE && !key->name && key->id / count >= s->capacity) {
+        explain(-ERANGE, "the key %" PRIu64 " is not below the space's capacity, %" PRIu64, key->id, s->capacity * count);
+        return -ERANGE;
+    }
     *node = nodes_of_key(count, keys, *key);
     *key = nodes_key_there(count, keys, *key);
     return nodes_want(s, *node, deadline, out);
@@ -98,7 +102,10 @@ int nodes_of_grant(const struct nodes *s, const pawl_grant *g, struct pawl **out
     if (__atomic_load_n(&s->lost, __ATOMIC_ACQUIRE))
         return is_lost();
     *out = nodes_opened(s, nodes_of_index(g->index));
-    return *out ? 0 : explain(-PAWL_ENOTOWNER, "%s", pawl_strerror(-PAWL_ENOTOWNER));
+    if (*out)
+        return 0;
+    explain(-PAWL_ENOTOWNER, "%s", pawl_strerror(-PAWL_ENOTOWNER));
+    return -PAWL_ENOTOWNER;
 }
 
 pawl_grant nodes_grant(unsigned node, const pawl_grant *there)
@@ -113,7 +120,7 @@ pawl_grant nodes_grant(unsigned node, const pawl_grant *there)
 static int lock(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
     struct nodes *s = nodes_of(p);
-    struct pawl *at;
+    struct pawl *at = NULL;
     unsigned node;
     int rc = nodes_find(s, &key, deadline, &node, &at);
     if (!rc)
@@ -127,7 +134,7 @@ static int lock_range(struct pawl *p, pawl_key key, uint64_t start, uint64_t end
                       pawl_grant *out)
 {
     struct nodes *s = nodes_of(p);
-    struct pawl *at;
+    struct pawl *at = NULL;
     unsigned node;
     int rc = nodes_find(s, &key, deadline, &node, &at);
     if (!rc)
@@ -139,21 +146,21 @@ static int lock_range(struct pawl *p, pawl_key key, uint64_t start, uint64_t end
 
 static int unlock(struct pawl *p, const pawl_grant *g)
 {
-    struct pawl *at;
+    struct pawl *at = NULL;
     int rc = nodes_of_grant(nodes_of(p), g, &at);
     return nodes_told(nodes_of(p), rc ? rc : at->ops->unlock(at, g));
 }
 
 static int check(struct pawl *p, const pawl_grant *g)
 {
-    struct pawl *at;
+    struct pawl *at = NULL;
     int rc = nodes_of_grant(nodes_of(p), g, &at);
     return nodes_told(nodes_of(p), rc ? rc : at->ops->check(at, g));
 }
 
 static int convert(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t deadline)
 {
-    struct pawl *at;
+    struct pawl *at = NULL;
     pawl_grant there = *g;
     int rc = nodes_of_grant(nodes_of(p), g, &at);
     if (!rc)
@@ -165,7 +172,7 @@ static int convert(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t 
 
 static int reshape(struct pawl *p, pawl_grant *g, uint64_t start, uint64_t end, uint64_t deadline)
 {
-    struct pawl *at;
+    struct pawl *at = NULL;
     pawl_grant there = *g;
     int rc = nodes_of_grant(nodes_of(p), g, &at);
     if (!rc)
@@ -177,7 +184,7 @@ static int reshape(struct pawl *p, pawl_grant *g, uint64_t start, uint64_t end, 
 
 static int split(struct pawl *p, pawl_grant *g, uint64_t middle, pawl_grant *right)
 {
-    struct pawl *at;
+    struct pawl *at = NULL;
     pawl_grant there = *g;
     int rc = nodes_of_grant(nodes_of(p), g, &at);
     if (!rc)
@@ -191,14 +198,14 @@ static int split(struct pawl *p, pawl_grant *g, uint64_t middle, pawl_grant *rig
 
 static int extend(struct pawl *p, pawl_grant *g)
 {
-    struct pawl *at;
+    struct pawl *at = NULL;
     int rc = nodes_of_grant(nodes_of(p), g, &at);
     return nodes_told(nodes_of(p), rc ? rc : at->ops->extend(at, g));
 }
 
 static int query(struct pawl *p, pawl_key key, pawl_state *out)
 {
-    struct pawl *at;
+    struct pawl *at = NULL;
     unsigned node;
     int rc = nodes_find(nodes_of(p), &key, DEADLINE_NEVER, &node, &at);
     return nodes_told(nodes_of(p), rc ? rc : at->ops->query(at, key, out));
@@ -223,7 +230,7 @@ static int lock_part(struct nodes *s, unsigned node, const pawl_want *wants, uns
     pawl_want part[PAWL_ALL_MAX];
     pawl_grant got[PAWL_ALL_MAX];
     unsigned which[PAWL_ALL_MAX], n = 0, same;
-    struct pawl *at;
+    struct pawl *at = NULL;
     for (unsigned i = 0; i < count; i++)
         if (nodes_of_key(nodes, s->handle.keys, wants[i].key) == node) {
             which[n] = i;
@@ -257,7 +264,7 @@ static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint
 {
     struct nodes *s = nodes_of(p);
     const unsigned nodes = s->where.coordinators.count;
-    pawl_grant got[PAWL_ALL_MAX];
+    pawl_grant got[PAWL_ALL_MAX] = {{0}};
     unsigned to = 0;
     int rc = 0;
     assert(count > 0 && count <= PAWL_ALL_MAX);

@@ -40,7 +40,7 @@ int nodes_admit(struct pawl *p, const pawl_request *r, uint64_t *index)
 {
     struct nodes *s = nodes_of(p);
     pawl_request there;
-    struct pawl *at;
+    struct pawl *at = NULL;
     unsigned node;
     int rc = address(s, r, &there, &node, &at);
     if (rc == -PAWL_ENOTOWNER || rc == -PAWL_ELOST)
@@ -53,7 +53,7 @@ int nodes_begin(struct pawl *p, struct async_op *op)
     struct nodes *s = nodes_of(p);
     const unsigned number = async_number(&p->async, op);
     pawl_request there;
-    struct pawl *at;
+    struct pawl *at = NULL;
     int rc = address(s, &op->request, &there, &s->tasks[number].node, &at);
     if (rc == -PAWL_ENOTOWNER || rc == -PAWL_ELOST) {
         async_finish(&p->async, op, rc);

@@ -129,6 +129,7 @@ static int make_node(struct memory_node *m, uint32_t clients)
                                         .memory = m->place.memory,
                                         .bytes = m->care.header.total_bytes,
                                         .table = m->place.table,
+                                        .mistakes = m->p.mistakes,
                                         .ended = m->p.local ? process_ended : NULL};
     m->node = memnode_new(&node);
     return m->node ? 0 : explain(-ENOMEM, "out of memory for %u clients", clients);

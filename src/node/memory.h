@@ -43,6 +43,7 @@ struct memory_node_params {
     bool local; /* clients on this machine may use the memory directly; all clients poll then. Not with `home` */
     bool fresh; /* no client holds anything from before: serve at once, without waiting for a lease */
     uint64_t spin_ns;
+    uint64_t mistakes; /* of the executor, on purpose (dataplane/mistake.h); not with `home` */
 };
 
 struct memory_node {

@@ -4,7 +4,7 @@
  * clients go on while there is no process. Then a client is killed, and another stopped beyond its lease. PAWL_TEST_DESIGN:
  * shiftlock (the default), or another one-sided design. */
 #include "fabric/node_udp.h"
-#include "tests/lab/rack.h"
+#include "tests/lab/noise.h"
 #include "tests/udp/node_calls.h"
 
 #define CLIENTS 8
@@ -16,7 +16,6 @@
 #define NODE "10.77.1.254:7070"
 #define WHERE "pawl://" NODE "/" SPACE
 #define LOCK 7
-#define NOISE (100u | 100u << 10 | 100u << 20) /* thousandths: lost, doubled, overtaken */
 
 /* Words of the header's page that no header reaches. */
 #define WORD 3072
@@ -29,7 +28,6 @@ static struct {
     uint64_t turns[CLIENTS];
     uint32_t holds, learnt;
 } * board;
-static struct plane *noise[HOSTS + 1];
 
 /* ---- the node ---- */
 
@@ -145,29 +143,6 @@ static void check_sums(void)
     printf("%" PRIu64 " turns of %d clients: the sums are exact\n", turns, CLIENTS);
 }
 
-/* ---- the network ---- */
-
-static void make_noise(void)
-{
-    const struct plane_options o = {.program = "noise", .settings = {.options = NOISE}};
-    for (unsigned h = 1; h <= HOSTS; h++) {
-        CHECK_EQ(lab_enter(&rack, 1, h), 0);
-        if (plane_open(&o, &noise[h]) || plane_filter(noise[h], LAB_DEVICE, "noise_in", "noise_out"))
-            CHECK_FAIL("%s", explained());
-    }
-}
-
-static void end_noise(void)
-{
-    struct plane_counters c;
-    for (unsigned h = 1; h <= HOSTS; h++) {
-        CHECK_EQ(lab_enter(&rack, 1, h), 0);
-        CHECK_EQ(plane_count(noise[h], &c), 0);
-        CHECK(c.verdict[PLANE_DROPPED] && c.verdict[PLANE_DOUBLED] && c.verdict[PLANE_SENT]);
-        plane_close(noise[h], PLANE_REMOVE);
-    }
-}
-
 /* ---- ends ---- */
 
 static void hold_until_lost(void *arg)
@@ -261,7 +236,7 @@ int main(void)
     node_calls(p, q);
     CHECK_OK(pawl_close(p));
     CHECK_OK(pawl_close(q));
-    make_noise();
+    noise_begin(HOSTS);
     for (unsigned i = 0; i < CLIENTS; i++)
         pids[i] = child_start(client, (void *)(uintptr_t)i);
     for (unsigned i = 0; i < KILLS; i++) {
@@ -276,7 +251,7 @@ int main(void)
         child_join(pids[i]);
     CHECK_EQ(lab_enter(&rack, 1, 1), 0);
     check_sums();
-    end_noise();
+    noise_end(HOSTS);
     from_here();
     lost_client(&node, false);
     lost_client(&node, true);

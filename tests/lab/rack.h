@@ -119,8 +119,8 @@ static inline size_t rack_receive(int fd, void *data, size_t room, int ms)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* A subcommand of pawl in the switch's namespace, until it is ended. */
-static inline pid_t rack_start(const char *words)
+/* A subcommand of pawl in a member's namespace, until it is ended. */
+static inline pid_t rack_start_at(unsigned member, const char *words)
 {
     char line[1024];
     const char *build = getenv("PAWL_BUILD");
@@ -129,9 +129,14 @@ static inline pid_t rack_start(const char *words)
     pid_t pid = fork();
     if (pid)
         return pid;
-    CHECK_EQ(lab_enter(&rack, 1, LAB_SWITCH), 0);
+    CHECK_EQ(lab_enter(&rack, 1, member), 0);
     execl("/bin/sh", "sh", "-c", line, (char *)NULL);
     _exit(127);
+}
+
+static inline pid_t rack_start(const char *words)
+{
+    return rack_start_at(LAB_SWITCH, words);
 }
 
 static inline void rack_end(pid_t pid)
