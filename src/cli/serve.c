@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pawl serve: a rack's coordinator and its lock servers, or a memory node. */
+/* pawl serve: a service of spaces, each with its coordinator and granters; a lock server; or a memory node. */
 #include "cli/commands.h"
 #include "cli/daemon.h"
 #include "cli/settings.h"
 #include "node/etcd.h"
+#include "node/hosting.h"
 #include "node/memory_kernel.h"
 
 #include <errno.h>
@@ -11,8 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define DEFAULT_LISTEN "127.0.0.1:7070"
+#define DEFAULT_DESIGN "fisslock"
+#define DEFAULT_LOCKS 1000000
+#define DEFAULT_HOSTS 64
+#define DEFAULT_SESSIONS 64
+#define DEFAULT_HOLDS 256
 #define DEFAULT_LEASE_NS (2 * NS_PER_S)
 #define LEADER_LEASE_NS NS_PER_S /* a leader that dies is followed after it, and after a stall as long it steps down */
 #define LEASE_MIN_NS (50 * NS_PER_MS)
@@ -23,31 +30,33 @@
 #define LIFE_SHIFT 30 /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
 
 static struct {
-    const char *listen, *join, *space, *design, *keys, *state, *store, *tune, *devices, *mode, *pins;
+    const char *listen, *join, *space, *design, *keys, *state, *store, *tune, *devices, *mode, *pins, *node;
     uint64_t locks, group, lease_ns, member_ns, hosts, sessions, holds, servers, own, spin_ns, racks;
-    bool fresh, restore, force, member_seen, json, servers_seen, own_seen, backup, racks_seen, locks_seen, sessions_seen, remove,
-        local;
+    bool fresh, restore, force, json, backup, remove, local;
+    bool space_seen, design_seen, keys_seen, locks_seen, group_seen, lease_seen, member_seen, hosts_seen, sessions_seen, holds_seen,
+        servers_seen, own_seen, racks_seen;
 } opts = {.listen = DEFAULT_LISTEN,
           .space = "default",
-          .design = "srvlock",
+          .design = DEFAULT_DESIGN,
           .keys = "named",
-          .locks = 1000000,
+          .locks = DEFAULT_LOCKS,
           .group = 1,
           .lease_ns = DEFAULT_LEASE_NS,
           .member_ns = DEFAULT_MEMBER_NS,
-          .hosts = 64,
-          .sessions = 64,
-          .holds = 256,
+          .hosts = DEFAULT_HOSTS,
+          .sessions = DEFAULT_SESSIONS,
+          .holds = DEFAULT_HOLDS,
           .servers = 1};
 
 static const struct arg serve_table[] = {
     {"listen", 0, ARG_STRING, "ADDRESS:PORT", "where to listen; default " DEFAULT_LISTEN, &opts.listen, NULL},
-    {"space", 0, ARG_STRING, "NAME", "name of the space; default 'default'", &opts.space, NULL},
-    {"design", 0, ARG_STRING, "D", "design of the space; default srvlock", &opts.design, NULL},
-    {"keys", 0, ARG_STRING, "KIND", "named, sparse (any 64-bit number) or dense (0 to N-1); default named", &opts.keys, NULL},
+    {"space", 0, ARG_STRING, "NAME", "name of the space; default 'default'", &opts.space, &opts.space_seen},
+    {"design", 0, ARG_STRING, "D", "design of the space; default fisslock", &opts.design, &opts.design_seen},
+    {"keys", 0, ARG_STRING, "KIND", "named, sparse (any 64-bit number) or dense (0 to N-1); default named", &opts.keys,
+     &opts.keys_seen},
     {"locks", 0, ARG_U64, "N", "locks of the space, one for each key; default 1M; designs with ranges: 256", &opts.locks,
      &opts.locks_seen},
-    {"group", 0, ARG_U64, "G", "dense keys that share a lock: 0 to N*G-1; default 1", &opts.group, NULL},
+    {"group", 0, ARG_U64, "G", "dense keys that share a lock: 0 to N*G-1; default 1", &opts.group, &opts.group_seen},
     {"state", 0, ARG_STRING, "DIR",
      "folder for the space's state: names, rules, counters; default $XDG_STATE_HOME/pawl or ~/.local/state/pawl", &opts.state,
      NULL},
@@ -56,18 +65,20 @@ static const struct arg serve_table[] = {
      NULL},
     {"lease", 0, ARG_DURATION, "S",
      "lock lease: how long a host keeps its locks that does not reach their lock server or switch; default 2", &opts.lease_ns,
-     NULL},
+     &opts.lease_seen},
     {"membership-lease", 0, ARG_DURATION, "S",
      "how long hosts go on without a coordinator; default 60, or --lease if that is longer", &opts.member_ns, &opts.member_seen},
-    {"hosts", 0, ARG_U64, "N", "hosts that can take part at once; default 64", &opts.hosts, NULL},
+    {"hosts", 0, ARG_U64, "N", "hosts that can take part at once; default 64", &opts.hosts, &opts.hosts_seen},
     {"sessions", 0, ARG_U64, "N", "open sessions of one host; default 64; on a memory node: of the space; default 256",
      &opts.sessions, &opts.sessions_seen},
-    {"holds", 0, ARG_U64, "N", "locks that one session can hold or wait for at once; default 256", &opts.holds, NULL},
+    {"holds", 0, ARG_U64, "N", "locks that one session can hold or wait for at once; default 256", &opts.holds, &opts.holds_seen},
     {"servers", 0, ARG_U64, "N",
      "lock servers of the space, if its design has any; default 1; fisslock: default none, see pawl switch --room", &opts.servers,
      &opts.servers_seen},
-    {"own", 0, ARG_U64, "N", "servers that run in this process; others join with --join; default all, with --store none", &opts.own,
-     &opts.own_seen},
+    {"own", 0, ARG_U64, "N",
+     "lock servers that run in this process, others join with --join; fisslock: 1: the switch does, until 'pawl switch' takes its "
+     "place; default all, with --store none",
+     &opts.own, &opts.own_seen},
     {"racks", 0, ARG_U64, "N",
      "fisslock-racks, netlock-switches: switches among which the locks are divided; default 2; see pawl rules", &opts.racks,
      &opts.racks_seen},
@@ -91,6 +102,8 @@ static const struct arg serve_table[] = {
     {"pin", 0, ARG_STRING, "DIR", "dev: a folder in a BPF file system: the memory outlives this process", &opts.pins, NULL},
     {"local", 0, ARG_FLAG, NULL, "memory node: clients on this machine use the memory directly; then all clients poll", &opts.local,
      NULL},
+    {"node", 0, ARG_STRING, "I/N", "memory node: this is node I of N, which have a part of the locks each; default 1/1", &opts.node,
+     NULL},
     {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: remove the pinned memory at the end", &opts.remove, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
     CLI_JSON_OPTION(&opts.json),
@@ -101,14 +114,21 @@ static const struct args serve_usage = {
     .usage = "[--space NAME] [--design D] [--locks N] [--listen ADDRESS:PORT] [--fresh|--restore] [OPTION]...\n"
              "       pawl serve --join ADDRESS:PORT [--space NAME] [--listen ADDRESS:PORT] [--fresh]",
     .about =
-        "Runs the coordinator of a rack, and lock servers if the design has any. The coordinator keeps the list of hosts, "
-        "gives them\n"
-        "numbers and notices when they fail. For one-sided designs (word, shiftlock, shiftlock64, alock, citron) it runs a memory "
-        "node:\n"
-        "the lock memory, on which clients execute verbs by datagrams. Clients then open pawl://ADDRESS:PORT/NAME.",
+        "Runs a service of spaces. A space has a coordinator, which keeps the list of hosts, gives them numbers and notices when\n"
+        "they fail, and granters: lock servers, or a switch. Without arguments it serves the space 'default' on loopback, with "
+        "the\n"
+        "design fisslock and its switch in this process. Clients open pawl://ADDRESS:PORT/NAME. For one-sided designs (word,\n"
+        "shiftlock, shiftlock64, alock, citron) it runs a memory node: the lock memory, on which clients execute verbs by "
+        "datagrams.",
     .after =
-        "A space's state is a file, DIR/NAME.state. The first start of a space needs --fresh. Later ones go on with the file; a "
-        "file that\n"
+        "'pawl space create pawl://ADDRESS:PORT/OTHER' makes a further space in the running service, at the same port; see\n"
+        "'pawl space --help'. Its state is in DIR/NAME.spaces/, and it is there again when the service is restarted.\n\n"
+        "The switch of fisslock runs in this process until a 'pawl switch' joins: that one takes its place while all is running, "
+        "and\n"
+        "no hold is lost. When it ends, the switch of this process takes the place back. --own 0 leaves it out.\n\n"
+        "A space's state is a file, DIR/NAME.state. Its first start needs --fresh, but for the space 'default' on loopback if\n"
+        "--space is not given. Later starts go on with the file, with the settings in it unless options say otherwise; a file "
+        "that\n"
         "is missing, damaged or another space's is an error, since clients may hold locks by what was in it. --fresh keeps it as\n"
         "NAME.state.old, and is refused while members of the old space send heartbeats to this address.\n\n"
         "With --store the state is in etcd, under PREFIX/NAME/ (PREFIX: pawl unless set). Start one coordinator with --fresh, then "
@@ -134,9 +154,12 @@ static const struct args serve_usage = {
         "the\n"
         "memory stays when this process ends. After kill -9 the program goes on with the clients that are connected: none is\n"
         "fenced, and none can connect, until the next start takes over. That needs root, or CAP_BPF and CAP_NET_ADMIN.\n\n"
+        "A space can have several memory nodes, with --locks locks each: start each with its --node, and otherwise the same\n"
+        "options. Clients name all of them in their order: pawl://A,B:7070/NAME.\n\n"
         "Examples:\n"
+        "  pawl serve\n"
         "  pawl serve --space test --locks 1M --fresh\n"
-        "  pawl serve --space test --locks 1M\n"
+        "  pawl serve --space test\n"
         "  pawl serve --space test --design srvlock --servers 2 --own 1 --fresh\n"
         "  pawl serve --join 127.0.0.1:7070 --space test --listen 127.0.0.1:7080\n"
         "  pawl serve --space test --listen 10.0.0.1:7070 --store etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379/pawl\n"
@@ -147,40 +170,89 @@ static const struct args serve_usage = {
     ARGS_TABLE(serve_table),
 };
 
-/* The path of the space's state; makes the folder. 0, or the exit status after a complaint. */
+/* The path of the space's state. 0, or the exit status after a complaint. */
 static int state_path(char out[STORE_PATH_LEN])
 {
-    char folder[STORE_PATH_LEN - COORD_NAME_LEN - 16];
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    int len = opts.state        ? snprintf(folder, sizeof folder, "%s", opts.state)
-              : state && *state ? snprintf(folder, sizeof folder, "%s/pawl", state)
-              : home && *home   ? snprintf(folder, sizeof folder, "%s/.local/state/pawl", home)
+    const size_t room = STORE_PATH_LEN - 2 * COORD_NAME_LEN - 32; /* what comes after the folder, of further spaces, too */
+    int len = opts.state        ? snprintf(out, room, "%s", opts.state)
+              : state && *state ? snprintf(out, room, "%s/pawl", state)
+              : home && *home   ? snprintf(out, room, "%s/.local/state/pawl", home)
                                 : -1;
-    if (len <= 0 || (size_t)len >= sizeof folder)
+    if (len <= 0 || (size_t)len >= room)
         return cli_say("serve", EXIT_USAGE,
                        "there is no folder for the state of the space: set --state DIR, XDG_STATE_HOME or HOME");
-    if (strchr(opts.space, '/'))
-        return cli_say("serve", EXIT_USAGE, "the name of the space must not have a slash");
-    for (char *slash = strchr(folder + 1, '/');; slash = strchr(slash + 1, '/')) {
-        if (slash)
-            *slash = 0;
+    if (strchr(opts.space, '/') || strlen(opts.space) >= COORD_NAME_LEN)
+        return cli_say("serve", EXIT_USAGE, "the name of the space must have 1 to %d bytes, and no slash", COORD_NAME_LEN - 1);
+    snprintf(out + len, STORE_PATH_LEN - (size_t)len, "/%s.state", opts.space);
+    return 0;
+}
+
+/* Makes the folder of a new state. 0, or the exit status after a complaint. */
+static int make_folder(const char *path)
+{
+    char folder[STORE_PATH_LEN];
+    snprintf(folder, sizeof folder, "%s", path);
+    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
         if (mkdir(folder, 0700) && errno != EEXIST)
             return cli_say("serve", EXIT_UNAVAILABLE, "%s: %s (--state DIR names another folder)", folder, strerror(errno));
-        if (!slash)
-            break;
         *slash = '/';
     }
-    snprintf(out, STORE_PATH_LEN, "%s/%s.state", folder, opts.space);
+    return 0;
+}
+
+/* ---- settings from the state ---- */
+
+static struct {
+    struct state_config config;
+    bool known; /* there is a state, and it goes on */
+} logged;
+
+/* Options that were not given are as the state has them. */
+static void take_logged(void)
+{
+    const struct rack_config *c = &logged.config.config;
+    opts.design = opts.design_seen ? opts.design : logged.config.design;
+    opts.keys = opts.keys_seen ? opts.keys : cli_keys_name(c->keys ? (enum pawl_keys)c->keys : PAWL_KEYS_DENSE);
+    opts.locks = opts.locks_seen ? opts.locks : c->locks;
+    opts.group = opts.group_seen ? opts.group : max_u64(c->group, 1);
+    opts.lease_ns = opts.lease_seen ? opts.lease_ns : c->lease_ns;
+    if (!opts.member_seen && !opts.lease_seen)
+        opts.member_ns = rack_member_ns(c);
+    opts.hosts = opts.hosts_seen ? opts.hosts : c->machines;
+    opts.sessions = opts.sessions_seen ? opts.sessions : c->sessions;
+    opts.holds = opts.holds_seen ? opts.holds : c->requests;
+    if (!opts.servers_seen && c->servers) {
+        opts.servers = c->servers;
+        opts.servers_seen = true;
+    }
+    if (!opts.racks_seen && c->racks) {
+        opts.racks = c->racks;
+        opts.racks_seen = true;
+    }
+    opts.backup = opts.backup || c->switches == 2;
+}
+
+/* Reads the settings of a state that goes on. 0, or the exit status after a complaint. */
+static int look_at_state(const char *path)
+{
+    if (opts.fresh || opts.restore || access(path, F_OK))
+        return 0;
+    if (service_settings(&disk_real, path, opts.space, &logged.config))
+        return cli_say("serve", EXIT_UNAVAILABLE, "%s", explained());
+    if (opts.design_seen && strcmp(opts.design, logged.config.design) != 0)
+        return 0; /* which is refused later */
+    logged.known = true;
+    take_logged();
     return 0;
 }
 
 /* ---- the run ---- */
 
-static struct net_addr listening; /* of the coordinator */
-
-static void say_ready(void)
+static void say_ready(struct net_addr at)
 {
-    daemon_ready("coordinator", opts.space, listening, opts.json);
+    daemon_ready("coordinator", opts.space, at, opts.json);
 }
 
 static struct station_params station_params(void)
@@ -212,41 +284,22 @@ static void say_role(const char *what)
     fflush(stderr);
 }
 
-/* Runs the coordinator, which is open, with its servers. */
-static int run(struct coordinating *c, bool servers)
+/* Without --space, on loopback, the first start needs no --fresh. Its new state begins when all leases of a former space at this
+ * address have ended, and no member of one is heard. */
+static bool is_first_start(const char *path, struct net_addr at)
 {
-    const struct station_params like = station_params();
-    uint64_t own = opts.own_seen ? opts.own : opts.store ? 0 : opts.servers;
-    listening = c->udp.at;
-    int rc = coordinating_serve(c, servers ? (unsigned)own : 0, &like, &cli_signal, say_ready);
-    coordinating_close(c);
-    return rc ? cli_say("serve", EXIT_UNAVAILABLE, "%s", explained()) : 0;
+    static const uint8_t loopback_v6[16] = {[15] = 1};
+    bool loopback = net_addr_is_v4(&at) ? at.ip[NET_V4_PREFIX] == 127 : !memcmp(at.ip, loopback_v6, sizeof loopback_v6);
+    return !opts.space_seen && !opts.store && !opts.fresh && !opts.restore && loopback && access(path, F_OK);
 }
 
-static int coordinate_with_etcd(const struct coord_params *p, const struct state_params *state, struct net_addr at, bool servers)
+static struct coord_params coord_params(const struct design *d, const struct knobs *knobs, enum pawl_keys keys)
 {
-    struct coordinating_etcd e = {.place = opts.store, .lease_ns = LEADER_LEASE_NS, .report = say_role};
-    struct coordinating c = {.stop = &cli_signal, .etcd = &e};
-    int rc = etcd_open(opts.store, &e.etcd, &e.prefix);
-    if (rc)
-        return cli_say("serve", rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE, "%s", explained());
-    rc = coordinating_open(&c, p, state, at);
-    int status = rc ? cli_say("serve", EXIT_UNAVAILABLE, "%s", explained()) : run(&c, servers);
-    etcd_close(e.etcd);
-    return status;
-}
-
-static int coordinate(const struct design *d, const struct knobs *knobs, enum pawl_keys keys, struct net_addr at)
-{
-    char path[STORE_PATH_LEN];
-    struct coordinating c = {.stop = &cli_signal};
-    int status = opts.store ? 0 : state_path(path);
-    if (status)
-        return status;
     bool servers = d->packet->server_packet && (!d->packet->spills || opts.servers_seen);
-    const struct coord_params p = {
+    return (struct coord_params){
         .design = d,
         .knobs = knobs,
+        .like = logged.known && !opts.tune ? &logged.config.config : NULL,
         .space = opts.space,
         .locks = opts.locks,
         .lease_ns = opts.lease_ns,
@@ -262,19 +315,70 @@ static int coordinate(const struct design *d, const struct knobs *knobs, enum pa
         .keys = keys,
         .group = (uint32_t)opts.group,
     };
-    const struct state_params state = {
-        .disk = &disk_real,
-        .path = path,
-        .how = opts.fresh     ? STORE_FRESH
-               : opts.restore ? STORE_RESTORE
-                              : STORE_CONTINUE,
-        .id = {world_random(&world_real), world_random(&world_real)},
-        .life = (uint32_t)(world_birth(&world_real) >> LIFE_SHIFT),
-    };
+}
+
+/* Settings of spaces that are created later, unless the operator names others. */
+static struct coord_params usual_params(void)
+{
+    return (struct coord_params){.design = design_find(DEFAULT_DESIGN),
+                                 .locks = DEFAULT_LOCKS,
+                                 .lease_ns = DEFAULT_LEASE_NS,
+                                 .member_ns = DEFAULT_MEMBER_NS,
+                                 .retry_ns = RETRY_NS,
+                                 .machines = DEFAULT_HOSTS,
+                                 .sessions = DEFAULT_SESSIONS,
+                                 .requests = DEFAULT_HOLDS,
+                                 .keys = PAWL_KEYS_NAMED};
+}
+
+static int host(struct hosting_params *p)
+{
+    struct coordinating_etcd e = {.place = opts.store, .lease_ns = LEADER_LEASE_NS, .report = say_role};
+    int rc = opts.store ? etcd_open(opts.store, &e.etcd, &e.prefix) : 0;
+    if (rc)
+        return cli_say("serve", rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE, "%s", explained());
+    p->etcd = opts.store ? &e : NULL;
+    rc = hosting_run(p);
+    int status = rc ? cli_say("serve", EXIT_UNAVAILABLE, "%s", explained()) : 0;
     if (opts.store)
-        return coordinate_with_etcd(&p, &state, at, servers);
-    int rc = coordinating_open(&c, &p, &state, at);
-    return rc ? cli_say("serve", EXIT_UNAVAILABLE, "%s", explained()) : run(&c, servers);
+        etcd_close(e.etcd);
+    return status;
+}
+
+static int coordinate(const struct design *d, const struct knobs *knobs, enum pawl_keys keys, struct net_addr at, const char *path)
+{
+    char folder[STORE_PATH_LEN];
+    bool first = is_first_start(path, at);
+    opts.fresh = opts.fresh || first;
+    int status = opts.fresh && !opts.store ? make_folder(path) : 0;
+    if (status)
+        return status;
+    if (first)
+        fprintf(stderr, "pawl serve: there is no %s: a new space '%s' begins\n", path, opts.space);
+    snprintf(folder, sizeof folder, "%.*sspaces", (int)(strlen(path) - strlen("state")), path); /* DIR/NAME.spaces */
+    struct hosting_params p = {
+        .at = at,
+        .coord = coord_params(d, knobs, keys),
+        .state = {.disk = &disk_real,
+                  .path = path,
+                  .how = opts.fresh     ? STORE_FRESH
+                         : opts.restore ? STORE_RESTORE
+                                        : STORE_CONTINUE,
+                  .id = {world_random(&world_real), world_random(&world_real)},
+                  .life = (uint32_t)(world_birth(&world_real) >> LIFE_SHIFT)},
+        .stays_away = !opts.own_seen,
+        .folder = opts.store ? NULL : folder,
+        .usual = usual_params(),
+        .spin_ns = opts.spin_ns,
+        .listen_ns = first ? lease_surely_over(opts.lease_ns) : 0,
+        .stop = &cli_signal,
+        .ready = say_ready,
+    };
+    uint64_t all = p.coord.servers ? p.coord.servers : hosting_has_decider(d);
+    p.own = (unsigned)(opts.own_seen ? min_u64(opts.own, all) : opts.store ? 0 : all);
+    if (opts.store)
+        p.state.path = NULL;
+    return host(&p);
 }
 
 /* ---- a memory node ---- */
@@ -299,6 +403,22 @@ static enum plane_mode plane_mode(void)
     return !opts.mode ? PLANE_ANY : !strcmp(opts.mode, "native") ? PLANE_NATIVE : PLANE_GENERIC;
 }
 
+/* "2/3": the second of three. */
+static bool parse_node(const char *text, uint8_t *node, uint8_t *nodes)
+{
+    char *end;
+    unsigned long i = strtoul(text, &end, 10);
+    if (end == text || *end != '/' || !i)
+        return false;
+    const char *rest = end + 1;
+    unsigned long n = strtoul(rest, &end, 10);
+    if (end == rest || *end || n > COORD_LIST_MAX || i > n)
+        return false;
+    *node = (uint8_t)(i - 1);
+    *nodes = (uint8_t)n;
+    return true;
+}
+
 static int serve_memory(const struct design *d, const struct knobs *knobs, enum pawl_keys keys, struct net_addr at)
 {
     bool ranges = d->features & DESIGN_RANGES;
@@ -306,8 +426,15 @@ static int serve_memory(const struct design *d, const struct knobs *knobs, enum 
     struct memory_kernel kernel = {
         .devices = opts.devices, .mode = plane_mode(), .pins = opts.pins, .remove = opts.remove, .report = report};
     const struct memory_home home = memory_kernel_home(&kernel);
+    uint8_t node = 0, nodes = 0;
+    if (opts.node && !parse_node(opts.node, &node, &nodes))
+        return cli_say("serve", EXIT_USAGE, "--node is I/N, node I of N up to %u, not '%s'", COORD_LIST_MAX, opts.node);
+    if (nodes > 1 && opts.local)
+        return cli_say("serve", EXIT_USAGE, "--local is for spaces with one memory node");
     const struct memory_node_params p = {
         .layout = {.design = d,
+                   .node = node,
+                   .nodes = nodes,
                    .knobs = knobs,
                    .keys = keys,
                    .capacity = ranges && !opts.locks_seen ? NODE_LOCKS_RANGES : opts.locks,
@@ -341,6 +468,8 @@ static int check_kernel(const struct args *usage, bool memory)
     if (opts.devices && !memory)
         return args_complain(usage, "--dev is for designs on a memory node, and '%s' has none; see 'pawl switch --dev'",
                              opts.design);
+    if (opts.node && !memory)
+        return args_complain(usage, "--node is for designs on memory nodes, and '%s' runs on none", opts.design);
     if (opts.local && (opts.devices || !memory))
         return args_complain(usage, "--local is for memory nodes in a process: atomics of the kernel's program are not the CPU's");
     if (!opts.devices && (opts.mode || opts.pins || opts.remove))
@@ -409,6 +538,7 @@ static int check_serve(const struct args *usage, const struct design **design)
 
 static int run_serve(struct args_rest *rest)
 {
+    char path[STORE_PATH_LEN] = "";
     struct net_addr at;
     struct coord_list coordinators;
     const struct design *design = NULL;
@@ -417,7 +547,13 @@ static int run_serve(struct args_rest *rest)
     int status = daemon_address(&serve_usage, "listen", opts.listen, &at);
     if (!status && opts.join)
         status = daemon_addresses(&serve_usage, "join", opts.join, &coordinators);
-    else if (!status)
+    const struct design *asked = design_find(opts.design);
+    bool has_file = !opts.join && !opts.store && asked && asked->packet;
+    if (!status && has_file)
+        status = state_path(path);
+    if (!status && has_file)
+        status = look_at_state(path);
+    if (!status && !opts.join)
         status = check_serve(&serve_usage, &design);
     if (!status && !opts.join)
         status = cli_keys(&serve_usage, opts.keys, &keys);
@@ -431,7 +567,7 @@ static int run_serve(struct args_rest *rest)
     assert(design);
     if (design->substrates & DESIGN_ON_NODE)
         return serve_memory(design, &knobs, keys, at);
-    return coordinate(design, &knobs, keys, at);
+    return coordinate(design, &knobs, keys, at, path);
 }
 
 const struct command cmd_serve = {&serve_usage, run_serve};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pawl space: the spaces of this machine. */
+/* pawl space: the spaces of this machine, and of services. */
 #include "cli/commands.h"
 #include "cli/show.h"
+#include "cli/space_service.h"
 #include "cluster/session.h"
 
 #include <dirent.h>
@@ -13,7 +14,7 @@
 
 static struct {
     const char *keys, *design, *permissions, *unit;
-    uint64_t capacity, sessions, holds, units, max_units;
+    uint64_t capacity, sessions, holds, units, max_units, locks, hosts, servers, group, lease_ns, member_ns;
     bool force, json;
 } opts;
 
@@ -22,25 +23,40 @@ static const struct arg table[] = {
      &opts.keys, NULL},
     {"capacity", 0, ARG_U64, "N", "create: number of locks; default 16384", &opts.capacity, NULL},
     {"design", 0, ARG_STRING, "D", "create: design; default word; 'pawl doctor --matrix' lists them", &opts.design, NULL},
+    {"locks", 0, ARG_U64, "N", "service: create: number of locks, default 1M; grow: the new number", &opts.locks, NULL},
     {"sessions", 0, ARG_U64, "N", "create: sessions that can be open at once; default 256", &opts.sessions, NULL},
     {"holds", 0, ARG_U64, "N", "create: locks that a session can hold or wait for at once; default 256", &opts.holds, NULL},
     {"unit", 0, ARG_STRING, "BYTES", "create, with ranges: size of a unit, such as 4096 or 64K; default 4K", &opts.unit, NULL},
     {"units", 0, ARG_U64, "N", "create, with ranges: units that a lock is made for; default 65536", &opts.units, NULL},
     {"max-units", 0, ARG_U64, "N", "create, with ranges: units that a lock can grow to; default 2^20", &opts.max_units, NULL},
     {"permissions", 0, ARG_STRING, "MODE", "create: permissions of the segment, in octal; default 0600", &opts.permissions, NULL},
-    {"force", 0, ARG_FLAG, NULL, "drop: even if the space has live sessions, which are lost", &opts.force, NULL},
+    {"hosts", 0, ARG_U64, "N", "service, create: hosts that can take part at once; default 64", &opts.hosts, NULL},
+    {"servers", 0, ARG_U64, "N", "service, create: lock servers, all in the service's process; default 1 if the design has any",
+     &opts.servers, NULL},
+    {"group", 0, ARG_U64, "G", "service, create: dense keys that share a lock; default 1", &opts.group, NULL},
+    {"lease", 0, ARG_DURATION, "S", "service, create: lock lease; default 2", &opts.lease_ns, NULL},
+    {"membership-lease", 0, ARG_DURATION, "S", "service, create: how long hosts go on without the service; default 60",
+     &opts.member_ns, NULL},
+    {"force", 0, ARG_FLAG, NULL, "drop, grow: even if the space has live sessions, which are lost", &opts.force, NULL},
     CLI_JSON_OPTION(&opts.json),
 };
 
 static const struct args usage = {
     .command = "pawl space",
-    .usage = "create NAME [OPTION]... | list | show [NAME] | drop NAME [--force]",
-    .about = "Spaces: named sets of locks, each a segment of shared memory. A client that opens a space\n"
-             "that does not exist creates it with the defaults; 'create' sets other values. NAME is a name, local:NAME, or a path "
-             "that begins with '/'.\n"
-             "'list' lists those of this user in /dev/shm; segments elsewhere are not listed.",
-    .after = "Exit status: 0 done, 1 there is no such space, or (create) there is one already, or (drop) it is in use,\n"
-             "2 wrong usage, 69 the space cannot be used.",
+    .usage = "create NAME [OPTION]... | list [pawl://ADDRESS:PORT] | show [NAME] | drop NAME [--force] | grow NAME --locks N",
+    .about =
+        "Spaces: named sets of locks. NAME is a name, local:NAME, or a path that begins with '/': a segment of shared memory on\n"
+        "this machine. Or it is pawl://ADDRESS:PORT/SPACE: a space of a service that 'pawl serve' runs there.\n"
+        "A client that opens a local space that does not exist creates it with the defaults; 'create' sets other values.\n"
+        "'list' lists those of this user in /dev/shm; segments elsewhere are not listed. With an address it lists the service's.",
+    .after =
+        "A space that is created on a service has a coordinator, an id and granters of its own, at the service's address and "
+        "port.\n"
+        "It is there again when the service is restarted. Options that are marked 'service' are for these alone. 'drop' keeps the\n"
+        "state beside its old place, under the name SPACE.state.old; the space that the service was started with stays. A space\n"
+        "that grows has another configuration: its hosts join anew, so while there are any, 'grow' needs --force.\n\n"
+        "Exit status: 0 done, 1 there is no such space, or (create) there is one already, or (drop, grow) it is in use,\n"
+        "2 wrong usage, 69 the space cannot be used.",
     .words_max = 2,
     ARGS_TABLE(table),
 };
@@ -221,25 +237,96 @@ static int drop_space(const char *place)
     return status;
 }
 
+/* ---- on a service ---- */
+
+static bool is_service(const char *place)
+{
+    return !strncmp(place, "pawl://", strlen("pawl://"));
+}
+
+static int check_for_service(struct spaces_ask *ask)
+{
+    enum pawl_keys keys = 0;
+    int status = opts.keys ? cli_keys(&usage, opts.keys, &keys) : 0;
+    if (status)
+        return status;
+    if (opts.unit || opts.units || opts.max_units || opts.permissions)
+        return args_complain(&usage, "--unit, --units, --max-units and --permissions are for local spaces");
+    uint64_t locks = opts.locks ? opts.locks : opts.capacity;
+    if (locks > UINT64_C(1) << 32 || opts.hosts > 4096 || opts.sessions > 4096 || opts.holds > 4096)
+        return args_complain(&usage, "--locks must be at most 4G, and --hosts, --sessions and --holds at most 4096");
+    if (opts.servers > RACK_SERVERS_MAX || opts.group > UINT64_C(1) << 20 || (opts.group > 1 && keys != PAWL_KEYS_DENSE))
+        return args_complain(&usage, "--servers must be at most %d, and --group at most 1M and with --keys dense",
+                             RACK_SERVERS_MAX);
+    if (opts.design && strlen(opts.design) >= sizeof ask->design)
+        return args_complain(&usage, "there is no design '%s'", opts.design);
+    *ask = (struct spaces_ask){.verb = ask->verb,
+                               .force = opts.force,
+                               .locks = locks,
+                               .lease_ns = opts.lease_ns,
+                               .member_ns = opts.member_ns,
+                               .keys = keys,
+                               .hosts = (uint32_t)opts.hosts,
+                               .sessions = (uint32_t)opts.sessions,
+                               .holds = (uint32_t)opts.holds,
+                               .servers = (uint32_t)opts.servers,
+                               .group = (uint32_t)opts.group};
+    snprintf(ask->design, sizeof ask->design, "%s", opts.design ? opts.design : "");
+    return 0;
+}
+
+static int run_on_service(const char *verb, const char *place)
+{
+    static const struct {
+        const char *name;
+        enum spaces_verb verb;
+    } verbs[] = {{"create", SPACES_CREATE}, {"list", SPACES_LIST}, {"drop", SPACES_DROP}, {"grow", SPACES_GROW}};
+    struct spaces_ask ask = {.verb = 0};
+    for (unsigned i = 0; i < sizeof verbs / sizeof *verbs; i++)
+        if (!strcmp(verb, verbs[i].name))
+            ask.verb = verbs[i].verb;
+    int status = check_for_service(&ask);
+    if (!status && ask.verb == SPACES_GROW && !ask.locks)
+        status = args_complain(&usage, "'grow' needs --locks N, the new number of locks");
+    return status ? status : space_service(&usage, place, &ask, opts.json);
+}
+
+/* Of a service, or of a memory node, whose memory says what it is. */
+static int show_far(const char *place)
+{
+    struct spaces_ask ask = {.verb = SPACES_LIST};
+    int status = space_show(&usage, place, &ask, opts.json);
+    return status == SPACE_ON_NODE ? show_space("space", place, opts.json) : status;
+}
+
 static int run_space(struct args_rest *rest)
 {
     char place[PLACE_LEN];
     const char *verb = rest->count ? rest->words[0] : "";
     const char *name = rest->count > 1 ? rest->words[1] : NULL;
-    if (!strcmp(verb, "list"))
-        return name ? args_complain(&usage, "'list' takes no name") : list_spaces();
-    if (!name && (!strcmp(verb, "create") || !strcmp(verb, "drop")))
+    bool change = !strcmp(verb, "create") || !strcmp(verb, "drop") || !strcmp(verb, "grow");
+    if (!strcmp(verb, "list") && !name)
+        return list_spaces();
+    if (!name && change)
         return args_complain(&usage, "'%s' needs the name of a space", verb);
     int status = cli_place("space", name, place);
     if (status)
         return status;
+    if (is_service(place) && (change || !strcmp(verb, "list")))
+        return run_on_service(verb, place);
+    if (!strcmp(verb, "list"))
+        return args_complain(&usage, "'list' takes no name but that of a service: pawl://ADDRESS:PORT");
+    if (!strcmp(verb, "show"))
+        return is_service(place) ? show_far(place) : show_space("space", place, opts.json);
+    if (change && (opts.locks || opts.hosts || opts.servers || opts.group || opts.lease_ns || opts.member_ns))
+        return args_complain(&usage, "--locks, --hosts, --servers, --group and leases are for spaces of a service; see --capacity");
     if (!strcmp(verb, "create"))
         return create_space(place);
-    if (!strcmp(verb, "show"))
-        return show_space("space", place, opts.json);
     if (!strcmp(verb, "drop"))
         return drop_space(place);
-    return args_complain(&usage, "needs one of create, list, show and drop, not '%s'", verb);
+    if (!strcmp(verb, "grow"))
+        return args_complain(&usage, "a segment of shared memory does not grow: 'grow' is for spaces of a service");
+    return args_complain(&usage, "needs one of create, list, show, drop and grow, not '%s'", verb);
 }
 
 const struct command cmd_space = {&usage, run_space};

@@ -70,6 +70,17 @@ uint32_t coord_stand_by(const void *data, uint32_t len, const uint64_t id[2], co
     return sizeof *a;
 }
 
+uint32_t coord_unknown_space(const struct coord_packet *p, struct coord_packet *a)
+{
+    if (!is_question((enum coord_type)p->head.type))
+        return 0;
+    coord_make(a, COORD_REFUSED, p->space, NULL, p->head.nonce);
+    a->head.to = p->head.from;
+    a->head.epoch = p->head.epoch;
+    a->code = -ENOENT;
+    return sizeof *a;
+}
+
 const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t space)
 {
     const struct coord_packet *p = data;
@@ -147,7 +158,7 @@ static void make_config(const struct coord_params *p, struct rack_config *out)
     out->lease_ns = p->lease_ns;
     out->member_us = (uint32_t)min_u64(max_u64(p->member_ns, p->lease_ns) / NS_PER_US, UINT32_MAX);
     out->retry_ns = p->retry_ns;
-    out->options = packet_tuned(d, d->options, p->knobs);
+    out->options = p->like ? p->like->options : packet_tuned(d, d->options, p->knobs);
     out->keys = p->keys;
     out->group = p->group;
     out->mistakes = MISTAKES(p->mistakes);

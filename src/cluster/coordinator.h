@@ -90,6 +90,8 @@ enum coord_type {
     COORD_BROKEN,
     COORD_RETIRE,
     COORD_RETIRED,
+    COORD_SPACE, /* cluster/spaces.h */
+    COORD_SPACES,
 };
 
 #define COORD_FORCE 1 /* code of a lock server's JOIN: the operator says that no host uses the server in whose place it comes */
@@ -282,8 +284,10 @@ struct coordinator {
     } server[RACK_SERVERS_MAX], switch_[RACKS_MAX];
     unsigned servers; /* that have joined, of config.servers */
     struct rules rules;
-    struct rules wanted; /* a later version: sent to no member before the caller has it on disk (coordinator_set_rules) */
-    uint32_t rouse_next; /* the next host to be roused; beyond the last: none is */
+    struct rules wanted;        /* a later version: sent to no member before the caller has it on disk (coordinator_set_rules) */
+    struct net_addr own_switch; /* in the coordinator's process: it yields its place to another one; port 0: there is none */
+    bool yield;                 /* another one wants it: the caller stops its own, which then says that it leaves */
+    uint32_t rouse_next;        /* the next host to be roused; beyond the last: none is */
     struct packet_drops drops;
     struct coord_member *members; /* by number, 1 to config.machines; the caller's */
     struct directory *directory;  /* kept by the caller; null: keys are dense */
@@ -305,6 +309,7 @@ struct coord_params {
     enum pawl_keys keys;            /* 0: dense */
     uint32_t group;                 /* dense keys that share a lock; 0: one */
     struct directory *directory;    /* if not; service_open has its own */
+    const struct rack_config *like; /* design's options are those of this configuration; null: `knobs` and the design say */
     uint64_t mistakes;              /* on purpose (cluster/mistakes.h) */
     const struct rack_state *state; /* what the log says; null: there is none, which is for tests. Its lives are reserved. */
 };
@@ -363,6 +368,9 @@ bool coord_is_current(uint64_t *term, const struct coord_packet *p);
 /* The answer of a coordinator that stands by, if the packet is a question. */
 uint32_t coord_stand_by(const void *data, uint32_t len, const uint64_t id[2], const char *space, struct net_addr leader,
                         void *answer);
+
+/* The answer to a packet for a space that the receiver does not have, if the packet is a question. Its length; 0: none. */
+uint32_t coord_unknown_space(const struct coord_packet *p, struct coord_packet *answer);
 
 /* Whether a coordinator of this space says that it stands by. It does not know the version of the configuration. */
 bool coord_stands_by(const struct rack_identity *member, const struct coord_packet *p);

@@ -21,6 +21,14 @@ static bool can_move(const struct coordinator *c)
     return c->design->packet->switch_expect;
 }
 
+/* A switch that runs in the coordinator's process gives its place to another one. It is stopped first, and says so: then no host
+ * can get anything from it, and its successor begins at once. */
+static bool yields(const struct coordinator *c, const struct coord_station *s)
+{
+    const struct net_addr own = c->own_switch;
+    return own.port && own.port == s->at.port && (!net_addr_known(own) || net_addr_is(own, s->at)) && !s->stopped && !s->away;
+}
+
 static struct net_addr none(void)
 {
     return (struct net_addr){.port = COORD_AWAY};
@@ -181,7 +189,7 @@ static int place_for(const struct coordinator *c, const struct coord_packet *p, 
         if (!net_addr_known(s[i].at) || (!can_move(c) && !s[i].nonce))
             return (int)i;
     for (unsigned i = 0; i < places && can_move(c); i++)
-        if (s[i].stopped || coord_is_silent(c, &s[i], now))
+        if (s[i].stopped || yields(c, &s[i]) || coord_is_silent(c, &s[i], now))
             return (int)i;
     return -EBUSY;
 }
@@ -192,6 +200,10 @@ static int make_room(struct coordinator *c, unsigned i, struct net_addr at, uint
     struct coord_station *s = &c->switch_[i];
     if (net_addr_is(s->at, at))
         return 0;
+    if (can_move(c) && yields(c, s) && !coord_is_silent(c, s, now)) {
+        c->yield = true;
+        return -EAGAIN;
+    }
     if (!s->nonce && !s->away && !can_move(c))
         return coord_unsettled(c, rack_switches(&c->config), now) ? -EAGAIN : 0;
     if (!net_addr_known(s->at) && !s->away) /* a former coordinator may have sent hosts to a switch there: none has named it */
@@ -222,6 +234,7 @@ uint32_t coord_join_switch(struct coordinator *c, const struct coord_packet *p, 
             return coord_refuse(c, p, -EAGAIN, answer);
         *s = (struct coord_station){
             .nonce = p->head.nonce, .at = at, .life = life, .rules = RULES_NONE, .heard_ns = now, .unwritten = c->logged};
+        c->yield = false;
         c->rouse_next = 1;
     }
     c->unwritten = s->unwritten;

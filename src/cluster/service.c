@@ -465,6 +465,53 @@ int service_open(struct service *s, const struct coord_params *params, const str
     return rc;
 }
 
+static int take_settings(void *to, const struct store_record *r)
+{
+    if (r->type != STATE_CONFIG)
+        return 0;
+    if (r->len != sizeof(struct state_config))
+        return -EINVAL;
+    memcpy(to, r->data, r->len);
+    return 0;
+}
+
+int service_settings(struct disk *disk, const char *path, const char *space, struct state_config *settings)
+{
+    struct store_file file;
+    struct store_identity identity = {.space = ""};
+    memset(settings, 0, sizeof *settings);
+    snprintf(identity.space, sizeof identity.space, "%s", space);
+    int rc = store_file_open(&file, disk, path, STORE_CONTINUE, &identity, take_settings, NULL, settings);
+    if (!rc)
+        file.store.ops->close(&file.store);
+    return rc;
+}
+
+int service_params(const struct state_config *settings, struct coord_params *out)
+{
+    const struct rack_config *c = &settings->config;
+    const struct design *d =
+        strnlen(settings->design, sizeof settings->design) < sizeof settings->design ? design_find(settings->design) : NULL;
+    if (!d || !d->packet)
+        return explain(-EINVAL, "the space has the design '%.*s', which this build does not have", (int)sizeof settings->design - 1,
+                       settings->design);
+    *out = (struct coord_params){.design = d,
+                                 .locks = c->locks,
+                                 .lease_ns = c->lease_ns,
+                                 .retry_ns = c->retry_ns,
+                                 .member_ns = rack_member_ns(c),
+                                 .machines = c->machines,
+                                 .sessions = c->sessions,
+                                 .requests = c->requests,
+                                 .servers = c->servers,
+                                 .racks = c->racks,
+                                 .backup = c->switches == 2,
+                                 .keys = (enum pawl_keys)c->keys,
+                                 .group = c->group,
+                                 .like = c};
+    return 0;
+}
+
 static int peek_once(struct service *s, const struct coord_params *p, const struct state_params *where)
 {
     struct store_identity identity = {.space = ""};

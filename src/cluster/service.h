@@ -43,6 +43,13 @@ struct service {
 int service_open(struct service *s, const struct coord_params *p, const struct state_params *where, uint64_t now);
 void service_close(struct service *s);
 
+/* Reads the settings of a space from the file with its state; its id is in settings->config.identity. 0; -ENOENT: there is no file;
+ * or another negative code. All are explained. */
+int service_settings(struct disk *disk, const char *path, const char *space, struct state_config *settings);
+
+/* Parameters that ask for those settings: of the same design, options and numbers. `settings` stays. */
+int service_params(const struct state_config *settings, struct coord_params *out);
+
 /* Whether a coordinator that stands by could take over with these parameters: the log can be read, and is of that space. While one
  * leads, the configuration must be the same. */
 int service_peek(const struct coord_params *p, const struct state_params *where);

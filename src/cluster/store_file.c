@@ -447,24 +447,47 @@ static int open_fresh(struct store_file *s, struct store_identity *identity, int
     char old[STORE_PATH_LEN + 8];
     snprintf(old, sizeof old, "%s.old", s->path);
     int rc = ops_of(s)->rename(s->disk, s->path, old);
+    bool had = !rc;
     s->identity = *identity;
     rc = rc && rc != -ENOENT ? rc : snapshot(&s->store, each, ctx);
+    if (rc && had)
+        ops_of(s)->rename(s->disk, old, s->path);
     return rc ? explain(rc, "%s: cannot be made: %s", s->path, strerror(-rc)) : 0;
+}
+
+static int missing(const struct store_file *s, const struct store_identity *identity)
+{
+    return explain(-ENOENT,
+                   "%s: missing, and the space '%s' may have had names and holders. If it is new, start with --fresh; if it is "
+                   "not, name its folder with --state",
+                   s->path, identity->space);
 }
 
 static int open_existing(struct store_file *s, enum store_how how, struct store_identity *identity, store_take take, void *ctx)
 {
     int rc = ops_of(s)->open(s->disk, s->path, DISK_EXISTING, &s->file);
     if (rc == -ENOENT)
-        return explain(rc,
-                       "%s: missing, and the space '%s' may have had names and holders. If it is new, start with --fresh; if it is "
-                       "not, name its folder with --state",
-                       s->path, identity->space);
+        return missing(s, identity);
     if (!rc)
         rc = load(s, how, identity, take, ctx);
     if (rc == -EBADMSG && how == STORE_RESTORE && s->end)
         return 0; /* the caller has what was before the damage, and writes a snapshot */
     return rc == -EBADMSG || rc == -EINVAL || !rc ? rc : explain(rc, "%s: cannot be read: %s", s->path, strerror(-rc));
+}
+
+/* A file that could not be opened, and is not there, leaves nothing behind. */
+static void clear_up(struct store_file *s, const char *lock)
+{
+    char temporary[STORE_PATH_LEN + 8];
+    struct disk_file *there;
+    int rc = s->lock ? ops_of(s)->open(s->disk, s->path, DISK_EXISTING, &there) : -EBUSY;
+    if (!rc)
+        ops_of(s)->close(there);
+    if (rc != -ENOENT)
+        return;
+    snprintf(temporary, sizeof temporary, "%s.new", s->path);
+    ops_of(s)->remove(s->disk, temporary);
+    ops_of(s)->remove(s->disk, lock);
 }
 
 int store_file_open(struct store_file *s, struct disk *disk, const char *path, enum store_how how, struct store_identity *identity,
@@ -483,10 +506,14 @@ int store_file_open(struct store_file *s, struct disk *disk, const char *path, e
     int rc = disk->ops->lock(disk, beside, &s->lock);
     if (rc) {
         s->lock = NULL;
-        rc = rc == -EBUSY ? explain(rc, "%s: another coordinator uses it", path) : explain(rc, "%s: %s", beside, strerror(-rc));
+        rc = rc == -EBUSY    ? explain(rc, "%s: another coordinator uses it", path)
+             : rc == -ENOENT ? missing(s, identity) /* its folder is */
+                             : explain(rc, "%s: %s", beside, strerror(-rc));
     } else {
         rc = how == STORE_FRESH ? open_fresh(s, identity, each, ctx) : open_existing(s, how, identity, take, ctx);
     }
+    if (rc)
+        clear_up(s, beside);
     if (rc)
         close_all(&s->store);
     return rc;

@@ -5,18 +5,27 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #define LOOK_NS (100 * NS_PER_MS) /* how often whether to stop */
-#define LOOK_MS 100
-#define LOOKS 8u    /* of a coordinator that stands by, in a lease */
-#define OWN_PORT 10 /* lock servers listen at the coordinator's port and this and up: hosts find them there after a restart */
+#define LOOKS 8u                  /* of a coordinator that stands by, in a lease */
 
 #define ANSWER_NS NS_PER_S /* in which a member that lives answers */
+
+/* ---- packets in ---- */
+
+/* Waits for packets until then, CLOCK_MONOTONIC. In a service its thread reads the socket. */
+static unsigned receive(struct coordinating *c, struct udp_batch *batch, uint64_t deadline)
+{
+    return c->box ? mailbox_wait(c->box, batch, deadline) : udp_wait(&c->udp, batch, 0, deadline);
+}
+
+static unsigned receive_more(struct coordinating *c, struct udp_batch *batch)
+{
+    return c->box ? mailbox_wait(c->box, batch, 0) : udp_receive(&c->udp, batch);
+}
 
 static bool is_of(const struct coord_packet *p, enum coord_type type, const char *space)
 {
@@ -29,13 +38,13 @@ static bool is_of(const struct coord_packet *p, enum coord_type type, const char
 static bool has_members(struct coordinating *c, const struct coord_params *p, struct net_addr *member)
 {
     static _Thread_local struct udp_batch batch;
-    uint64_t now = world_now(&world_real), end = now + min_u64(LOOK_NS + p->lease_ns / 3, NS_PER_S),
+    uint64_t now = world_now(&world_real), end = now + (c->listen_ns ? c->listen_ns : min_u64(LOOK_NS + p->lease_ns / 3, NS_PER_S)),
              nonce = world_random(&world_real);
     struct coord_packet which;
     coord_make(&which, COORD_WHICH, p->space, NULL, nonce);
     bool asked = false;
     for (; now < end && !*c->stop; now = world_now(&world_real)) {
-        unsigned n = udp_wait(&c->udp, &batch, 0, min_u64(end, now + LOOK_NS));
+        unsigned n = receive(c, &batch, min_u64(end, now + LOOK_NS));
         for (unsigned i = 0; i < n; i++) {
             const struct coord_packet *k = coord_check(batch.packet[i].data, batch.packet[i].len, 0);
             if (is_of(k, COORD_THIS, p->space) && k->head.nonce == nonce) {
@@ -156,7 +165,7 @@ static void answer_questions(struct coordinating *c)
     static _Thread_local struct udp_batch batch;
     static _Thread_local _Alignas(8) uint8_t answer[PACKET_MAX];
     const struct leader *l = &c->store.leader;
-    unsigned n = udp_wait(&c->udp, &batch, 0, world_now(&world_real) + l->lease_ns / LOOKS);
+    unsigned n = receive(c, &batch, world_now(&world_real) + l->lease_ns / LOOKS);
     for (unsigned i = 0; i < n; i++) {
         struct udp_out out = {.to = batch.packet[i].from, .data = answer};
         out.len = coord_stand_by(batch.packet[i].data, batch.packet[i].len, c->store.identity.id, c->params.space,
@@ -172,6 +181,9 @@ static void leading_stand_by(struct coordinating *c)
     struct leader *l = &c->store.leader;
     bool led = c->leads, lost = false;
     close_service(c);
+    pthread_mutex_lock(&c->looking);
+    c->status.leads = false;
+    pthread_mutex_unlock(&c->looking);
     if (led)
         report(c, "stands by: %s", explained());
     for (uint64_t look_ns = 0; !*c->stop && !c->leads && !c->ended;) {
@@ -201,27 +213,39 @@ static void leading_stand_by(struct coordinating *c)
         report(c, "leads, with term %" PRIu64, l->number);
 }
 
+int coordinating_listen(struct udp *udp, struct net_addr at)
+{
+    int rc = udp_open(udp, at);
+    if (!rc)
+        return 0;
+    char text[NET_ADDR_TEXT];
+    net_addr_print(at, text);
+    udp->fd = -1;
+    return explain(rc, "cannot listen at %s: %s", text, pawl_strerror(rc));
+}
+
 int coordinating_open(struct coordinating *c, const struct coord_params *params, const struct state_params *state,
                       struct net_addr at)
 {
     const struct state_params nowhere = {.how = STORE_FRESH};
     const volatile sig_atomic_t *stop = c->stop;
     const struct coordinating_etcd *etcd = c->etcd;
+    struct mailbox *box = c->box;
+    const struct udp udp = c->udp;
+    uint64_t listen_ns = c->listen_ns;
     memset(c, 0, sizeof *c);
     c->stop = stop;
     c->etcd = etcd;
-    c->udp.fd = -1;
+    c->box = box;
+    c->listen_ns = listen_ns;
+    c->udp = box ? udp : (struct udp){.fd = -1};
     c->params = *params;
     c->state = state ? *state : nowhere;
     c->fresh = params->fresh;
     c->design = params->design->packet;
-    int rc = udp_open(&c->udp, at); /* first: a coordinator that cannot listen leaves the state alone */
-    if (rc) {
-        char text[NET_ADDR_TEXT];
-        net_addr_print(at, text);
-        c->udp.fd = -1;
-        return explain(rc, "cannot listen at %s: %s", text, pawl_strerror(rc));
-    }
+    int rc = box ? 0 : coordinating_listen(&c->udp, at); /* first: a coordinator that cannot listen leaves the state alone */
+    if (rc)
+        return rc;
     struct net_addr member;
     if (state && state->how == STORE_FRESH && at.port && has_members(c, params, &member)) {
         char text[NET_ADDR_TEXT];
@@ -289,21 +313,56 @@ static unsigned take_batch(struct coordinating *c, const struct udp_batch *batch
     return count;
 }
 
+/* For other threads. */
+static void publish(struct coordinating *c, unsigned hosts)
+{
+    struct coordinator *k = &c->service.coordinator;
+    const struct coord_station *s = &k->switch_[0];
+    struct coordinating_status now = {.leads = true,
+                                      .hosts = hosts,
+                                      .keys_used = k->directory ? k->directory->used : 0,
+                                      .config = k->config,
+                                      .granter = s->away ? (struct net_addr){.port = 0} : s->at,
+                                      .yield = k->yield,
+                                      .vacant = s->stopped && !s->away};
+    if (!k->design->packet->switch_packet)
+        now.granter = k->server[0].at;
+    pthread_mutex_lock(&c->looking);
+    c->status = now;
+    k->own_switch = c->own_switch;
+    pthread_mutex_unlock(&c->looking);
+}
+
+void coordinating_own_switch(struct coordinating *c, struct net_addr at)
+{
+    pthread_mutex_lock(&c->looking);
+    c->own_switch = at;
+    pthread_mutex_unlock(&c->looking);
+}
+
+struct coordinating_status coordinating_status(struct coordinating *c)
+{
+    pthread_mutex_lock(&c->looking);
+    struct coordinating_status now = c->status;
+    pthread_mutex_unlock(&c->looking);
+    return now;
+}
+
 /* Until it is stopped, or leads no more. */
 static void lead(struct coordinating *c)
 {
     static _Thread_local struct udp_batch batch;
     static _Thread_local struct service_answer answers[TOGETHER];
     while (!*c->stop && service_leads(&c->service)) {
-        unsigned n = udp_wait(&c->udp, &batch, 0, world_now(&world_real) + LOOK_NS), count = 0;
+        unsigned n = receive(c, &batch, world_now(&world_real) + LOOK_NS), count = 0;
         bool steward = steward_runs(c);
-        for (; n; n = count + UDP_BATCH <= TOGETHER ? udp_receive(&c->udp, &batch) : 0)
+        for (; n; n = count + UDP_BATCH <= TOGETHER ? receive_more(c, &batch) : 0)
             count += take_batch(c, &batch, steward, &answers[count]);
         send_answers(c, answers, service_commit(&c->service, answers, count, host_now()));
         struct udp_out more = {.data = answers[0].bytes};
         while ((more.len = coordinator_more(&c->service.coordinator, answers[0].bytes, &more.to)))
             udp_send(&c->udp, &more, 1);
-        coordinator_tick(&c->service.coordinator, host_now());
+        publish(c, coordinator_tick(&c->service.coordinator, host_now()));
         if (steward) {
             outbox_clear(c->out);
             c->design->steward_tick(c->steward, host_now(), c->out);
@@ -321,87 +380,32 @@ void coordinating_run(struct coordinating *c)
     }
 }
 
+int coordinating_grow(struct coordinating *c, uint64_t locks)
+{
+    uint64_t before = c->params.locks;
+    assert(c->leads && !c->etcd);
+    service_commit(&c->service, NULL, 0, host_now()); /* hosts that have left */
+    close_service(c);
+    c->params.locks = locks;
+    c->params.fresh = c->fresh = false;
+    c->state.how = STORE_CONTINUE;
+    int rc = open_service(c);
+    if (!rc)
+        return 0;
+    char why[512];
+    snprintf(why, sizeof why, "%s", explained());
+    close_service(c);
+    c->params.locks = before;
+    int back = open_service(c);
+    return back ? back : explain(rc, "%s", why);
+}
+
 void coordinating_close(struct coordinating *c)
 {
-    udp_close(&c->udp);
+    if (!c->box)
+        udp_close(&c->udp);
     close_service(c);
     if (c->etcd && c->store.leader.etcd)
         leader_resign(&c->store.leader);
     free(c->out);
-}
-
-/* ---- with lock servers in the same process ---- */
-
-static void *run_coordinator(void *arg)
-{
-    coordinating_run(arg);
-    return NULL;
-}
-
-static void *run_station(void *arg)
-{
-    station_run(arg);
-    return NULL;
-}
-
-/* Where the n-th lock server listens; port 0, which is any, if its own port is taken. */
-static struct net_addr own_address(struct net_addr coordinator, unsigned n)
-{
-    struct udp probe;
-    struct net_addr at = coordinator;
-    at.port = 0;
-    if (coordinator.port > UINT16_MAX - OWN_PORT - RACK_SERVERS_MAX)
-        return at;
-    at.port = (uint16_t)(coordinator.port + OWN_PORT + n);
-    if (udp_open(&probe, at))
-        at.port = 0;
-    else
-        udp_close(&probe);
-    return at;
-}
-
-static int start_server(struct coordinating *c, struct station *s, unsigned n, const struct station_params *like, pthread_t *thread)
-{
-    struct station_params p = *like;
-    p.member.at = own_address(c->udp.at, n);
-    p.member.coordinators = coord_list_one(c->udp.at);
-    int rc = station_open(s, &p);
-    if (!rc && pthread_create(thread, NULL, run_station, s)) {
-        station_close(s);
-        rc = explain(-EAGAIN, "cannot start a thread");
-    }
-    return rc;
-}
-
-int coordinating_serve(struct coordinating *c, unsigned servers, const struct station_params *like, volatile sig_atomic_t *stop,
-                       void (*ready)(void))
-{
-    struct station *stations = calloc(servers ? servers : 1, sizeof *stations);
-    pthread_t coordinator, threads[RACK_SERVERS_MAX];
-    unsigned running = 0;
-    assert(servers <= RACK_SERVERS_MAX && c->stop == stop);
-    if (!stations)
-        return explain(-ENOMEM, "out of memory");
-    if (pthread_create(&coordinator, NULL, run_coordinator, c)) {
-        free(stations);
-        return explain(-EAGAIN, "cannot start a thread");
-    }
-    int rc = 0;
-    while (running < servers && !rc) {
-        rc = start_server(c, &stations[running], running, like, &threads[running]);
-        running += !rc;
-    }
-    if (!rc) {
-        ready();
-        while (!*stop && !__atomic_load_n(&c->ended, __ATOMIC_ACQUIRE)) /* a signal may come between the look and the sleep */
-            poll(NULL, 0, LOOK_MS);
-    }
-    *stop = *stop ? *stop : SIGTERM;
-    for (unsigned i = 0; i < running; i++) {
-        pthread_join(threads[i], NULL);
-        station_close(&stations[i]);
-    }
-    pthread_join(coordinator, NULL);
-    free(stations);
-    return rc ? rc : c->ended;
 }

@@ -194,11 +194,13 @@ static uint32_t answer_other(const struct memory_node *m, void *packet, uint32_t
     if (len >= sizeof *h && len <= PACKET_MAX && packet_readable(h) && h->family == PACKET_ECHO)
         return h->type ? len : 0;
     const struct coord_packet *ask = coord_check(packet, len, 0);
-    if (!ask || (ask->head.type != COORD_JOIN && ask->head.type != COORD_WHO && ask->head.type != COORD_RULES))
+    if (!ask || (ask->head.type != COORD_JOIN && ask->head.type != COORD_WHO && ask->head.type != COORD_RULES &&
+                 ask->head.type != COORD_SPACE))
         return 0;
     struct coord_packet answer;
     coord_make(&answer, COORD_REFUSED, m->p.space, &m->identity, ask->head.nonce);
-    answer.code = strncmp(ask->space, m->p.space, sizeof ask->space) ? -ENOENT : -EPROTOTYPE;
+    bool other = *ask->space && strncmp(ask->space, m->p.space, sizeof ask->space); /* empty: of any */
+    answer.code = other ? -ENOENT : -EPROTOTYPE;
     memcpy(answer.space, ask->space, sizeof answer.space);
     memcpy(packet, &answer, sizeof answer);
     return sizeof answer;

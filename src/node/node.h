@@ -4,13 +4,27 @@
 #define PAWL_NODE_NODE_H
 
 #include "cluster/service.h"
+#include "node/mailbox.h"
 #include "node/member.h"
 #include "node/peers.h"
 
 /* ---- the coordinator ---- */
 
+/* What other threads of the process are told. */
+struct coordinating_status {
+    bool leads;         /* else it stands by, and the rest is old */
+    bool yield;         /* another switch wants the place of this process's own */
+    bool vacant;        /* the switch has said that it stopped, and there is no other */
+    unsigned hosts;     /* live ones */
+    uint64_t keys_used; /* keys that have an index */
+    struct rack_config config;
+    struct net_addr granter; /* the switch, or the first lock server; none: unknown */
+};
+
 struct coordinating {
     struct udp udp;
+    uint64_t listen_ns;  /* before a new state begins, members of a former space are listened for this long; 0: as usual */
+    struct mailbox *box; /* packets come by it, and `udp`, which is the caller's, is for sending; null: it reads its own socket */
     struct service service;
     const struct packet_design *design;
     void *steward;     /* null: the design has none */
@@ -25,6 +39,9 @@ struct coordinating {
     struct state_params state;
     bool leads; /* the service is open */
     int ended;  /* why it ended by itself; 0: it did not */
+    pthread_mutex_t looking;
+    struct coordinating_status status;
+    struct net_addr own_switch; /* in this process, and yields its place; port 0: there is none */
 };
 
 struct coordinating_etcd {
@@ -34,18 +51,25 @@ struct coordinating_etcd {
     void (*report)(const char *what);
 };
 
-/* Opens the state and the socket; `at` has then its port. `state` null: it is in memory alone, and ends with the process. 0, or a
- * negative code, explained. With c->etcd set by the caller the state is there, and the coordinator leads or stands by. The space's
- * name and the design's settings, to which `p` points, must live as long as the coordinator then. */
+/* Opens the state and, unless the caller has set `box` and `udp`, the socket; `at` has then its port. `state` null: it is in memory
+ * alone, and ends with the process. 0, or a negative code, explained. With c->etcd set by the caller the state is there, and the
+ * coordinator leads or stands by. The space's name and the design's settings, to which `p` points, must live as long as the
+ * coordinator then. */
 int coordinating_open(struct coordinating *c, const struct coord_params *p, const struct state_params *state, struct net_addr at);
 void coordinating_run(struct coordinating *c); /* until *stop */
 void coordinating_close(struct coordinating *c);
 
-/* Runs the coordinator and so many lock servers in this process, until *stop; `ready` is called when all have joined. A server
- * listens at `like->at`, with a port that follows from the coordinator's. 0, or a negative code, explained; *stop is set then. */
-struct station_params;
-int coordinating_serve(struct coordinating *c, unsigned servers, const struct station_params *like, volatile sig_atomic_t *stop,
-                       void (*ready)(void));
+/* As it was in the latest round of coordinating_run. */
+struct coordinating_status coordinating_status(struct coordinating *c);
+
+/* The process has a switch of its own there, which yields its place to others (coordinating_status.yield). */
+void coordinating_own_switch(struct coordinating *c, struct net_addr at);
+
+/* Makes the space larger, while coordinating_run does not run. The log has it when this returns 0; else all is as it was. */
+int coordinating_grow(struct coordinating *c, uint64_t locks);
+
+/* Opens a socket for a coordinator. 0, or a negative code, explained. */
+int coordinating_listen(struct udp *udp, struct net_addr at);
 
 /* ---- lock servers and switches ---- */
 

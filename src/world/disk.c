@@ -55,14 +55,28 @@ static int real_open(struct disk *d, const char *path, enum disk_open how, struc
     return open_as(d, path, how == DISK_EMPTY ? O_RDWR | O_CREAT | O_TRUNC : O_RDWR, out);
 }
 
+/* Whether the name still leads to the file that is open: the process that held the lock may have removed it since. */
+static bool is_there(const char *path, int fd)
+{
+    struct stat named, held;
+    return !stat(path, &named) && !fstat(fd, &held) && named.st_ino == held.st_ino && named.st_dev == held.st_dev;
+}
+
 static int real_lock(struct disk *d, const char *path, struct disk_file **out)
 {
     int rc = open_as(d, path, O_RDWR | O_CREAT, out);
     if (rc)
         return rc;
     for (unsigned i = 0; i < LOCK_LOOKS; i++) {
-        if (!flock(fd_of(*out), LOCK_EX | LOCK_NB))
-            return 0;
+        if (!flock(fd_of(*out), LOCK_EX | LOCK_NB)) {
+            if (is_there(path, fd_of(*out)))
+                return 0;
+            real_close(*out);
+            rc = open_as(d, path, O_RDWR | O_CREAT, out);
+            if (rc)
+                return rc;
+            continue;
+        }
         rc = errno == EWOULDBLOCK ? -EBUSY : -errno;
         if (rc != -EBUSY)
             break;
@@ -145,6 +159,12 @@ static int real_rename(struct disk *d, const char *from, const char *to)
     return rename(from, to) ? -errno : sync_folder(to);
 }
 
+static int real_remove(struct disk *d, const char *path)
+{
+    (void)d;
+    return unlink(path) ? -errno : 0;
+}
+
 static const struct disk_ops ops = {
     .lock = real_lock,
     .open = real_open,
@@ -155,6 +175,7 @@ static const struct disk_ops ops = {
     .extend = real_extend,
     .sync = real_sync,
     .rename = real_rename,
+    .remove = real_remove,
 };
 
 struct disk disk_real = {.ops = &ops};

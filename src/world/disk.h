@@ -20,7 +20,7 @@ enum disk_open { DISK_EXISTING, DISK_EMPTY /* made, or emptied */ };
 
 /* All return 0 or a negative errno. */
 struct disk_ops {
-    /* Held until the file is closed or the process ends; made if it is missing, never removed. -EBUSY: another process holds it. */
+    /* Held until the file is closed or the process ends; made if it is missing. -EBUSY: another process holds it. */
     int (*lock)(struct disk *d, const char *path, struct disk_file **out);
     int (*open)(struct disk *d, const char *path, enum disk_open how, struct disk_file **out);
     void (*close)(struct disk_file *f);
@@ -30,6 +30,7 @@ struct disk_ops {
     int (*extend)(struct disk_file *f, uint64_t bytes); /* with zeros, and room for them is reserved; -ENOSPC */
     int (*sync)(struct disk_file *f);
     int (*rename)(struct disk *d, const char *from, const char *to); /* and syncs the folder */
+    int (*remove)(struct disk *d, const char *path);                 /* of a lock: only while it is held */
 };
 
 struct disk {

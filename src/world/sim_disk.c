@@ -227,6 +227,15 @@ static int disk_rename(struct disk *d, const char *from, const char *to)
     return 0;
 }
 
+static int disk_remove(struct disk *d, const char *path)
+{
+    struct sim_disk_entry *e = sim_disk_find(disk_of(d), path);
+    if (!e)
+        return -ENOENT;
+    sim_disk_remove(e);
+    return 0;
+}
+
 static const struct disk_ops ops = {
     .lock = disk_lock,
     .open = disk_open,
@@ -237,6 +246,7 @@ static const struct disk_ops ops = {
     .extend = disk_extend,
     .sync = disk_sync,
     .rename = disk_rename,
+    .remove = disk_remove,
 };
 
 /* ---- by hand ---- */

@@ -223,10 +223,10 @@ static void outage(const char *design)
     printf("%s: the coordinator was away\n", design);
 }
 
-/* 'pawl serve' is killed with its lock server, and starts again: hosts report what they hold. */
-static void restart(void)
+/* 'pawl serve' is killed with its lock server or switch, and starts again: hosts report what they hold. */
+static void restart(const char *design)
 {
-    struct rack r = begin("srvlock", "1", "60");
+    struct rack r = begin(design, "1", "60");
     pawl *p = client(&r, 2), *q = client(&r, 3);
     pawl_grant held = lock(p, "held"), none;
     end(r.coordinator, SIGKILL);
@@ -239,7 +239,7 @@ static void restart(void)
     pawl_close(q);
     pawl_close(p);
     end(r.coordinator, SIGKILL);
-    printf("'pawl serve' has restarted\n");
+    printf("%s: 'pawl serve' has restarted\n", design);
 }
 
 /* The coordinator is gone for longer than the membership lease: holds end, and clients are told. */
@@ -397,7 +397,8 @@ int main(void)
     outage("srvlock");
     outage("fisslock");
     outage("netlock");
-    restart();
+    restart("srvlock");
+    restart("fisslock");
     too_long();
     replace(true);
     replace(false);

@@ -259,6 +259,33 @@ static void moving(void)
     memset(here, 0, sizeof here);
 }
 
+/* The coordinator's own switch yields its place when it has stopped, and not before. */
+static void yielding(void)
+{
+    start_with("fisslock", 0, true, 700);
+    c.own_switch = at(70);
+    uint32_t life = join(COORD_SWITCH, 3, 70)->head.generation;
+    CHECK_EQ(number(21), 1);
+    here[0] = at(70);
+    CHECK(beat(1, members[1].life) && !c.yield);
+    CHECK_EQ(code(join(COORD_SWITCH, 4, 71)), -EAGAIN);
+    CHECK(c.yield);
+    CHECK_EQ(code(join(COORD_SWITCH, 4, 71)), -EAGAIN); /* it decides still (I17) */
+    CHECK(net_addr_is(as_beat(beat(1, members[1].life))->switches[0], at(70)));
+    struct coord_packet p;
+    coord_make(&p, COORD_LEAVE, "test", &c.config.identity, 3);
+    p.head.from.machine = MACHINE_SWITCH;
+    p.head.epoch = life;
+    p.role = COORD_SWITCH;
+    CHECK(!ask(&p, 70));
+    const struct coord_welcome *w = (const struct coord_welcome *)(const void *)join(COORD_SWITCH, 4, 71);
+    CHECK(w->packet.head.type == COORD_WELCOME && w->packet.head.generation > life && w->live[0] == 1u << 1);
+    CHECK(!c.yield);
+    CHECK_EQ(code(join(COORD_SWITCH, 5, 72)), -EBUSY); /* that one does not yield */
+    CHECK_EQ(code(join(COORD_SWITCH, 6, 70)), -EBUSY); /* nor to the coordinator's own */
+    memset(here, 0, sizeof here);
+}
+
 /* ---- rules ---- */
 
 static uint32_t racks_life[2];
@@ -385,6 +412,7 @@ int main(void)
     rejoining();
     scanning();
     moving();
+    yielding();
     dividing();
     numbers();
     leaving();

@@ -45,9 +45,9 @@ static enum fission_fault verify(struct fission_packet p, uint32_t len)
 
 static void heads(void)
 {
-    for (unsigned type = FISSION_ACQUIRE; type <= FISSION_CHASE; type++)
+    for (unsigned type = FISSION_ACQUIRE; type <= FISSION_ASK; type++)
         CHECK_EQ(verify(sound((enum fission_type)type), sizeof(struct fission_packet)), FISSION_FINE);
-    CHECK_EQ(verify(sound((enum fission_type)(FISSION_CHASE + 1)), sizeof(struct fission_packet)), FISSION_BAD);
+    CHECK_EQ(verify(sound((enum fission_type)(FISSION_ASK + 1)), sizeof(struct fission_packet)), FISSION_BAD);
     CHECK_EQ(verify(sound((enum fission_type)(FISSION_ACQUIRE - 1)), sizeof(struct fission_packet)), FISSION_BAD);
     EXPECT(FISSION_UNREADABLE, FISSION_ACQUIRE, p.head.version++);
     EXPECT(FISSION_BAD, FISSION_ACQUIRE, p.head.family++);
@@ -90,7 +90,8 @@ static void fields(void)
     EXPECT(FISSION_FINE, FISSION_FREE, p.old_mode = FISSION_SHARED);
     EXPECT(FISSION_FINE, FISSION_GRANT, p.old_mode = 0); /* only one that moves the agent ends a mode */
     EXPECT(FISSION_BAD, FISSION_GRANT, p.old_mode = 0, p.flags |= FISSION_AGENT);
-    static const enum fission_type of_clients[] = {FISSION_ACQUIRE, FISSION_RELEASE, FISSION_TAKE, FISSION_PROBE, FISSION_CHASE};
+    static const enum fission_type of_clients[] = {FISSION_ACQUIRE, FISSION_RELEASE, FISSION_TAKE,
+                                                   FISSION_PROBE,   FISSION_CHASE,   FISSION_ASK};
     for (unsigned i = 0; i < countof(of_clients); i++) {
         EXPECT(FISSION_ALIEN, of_clients[i], p.client.machine = MACHINE_SWITCH);
         EXPECT(FISSION_ALIEN, of_clients[i], p.client.machine = MACHINE_NONE);

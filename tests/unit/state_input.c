@@ -88,6 +88,13 @@ static int faulty_rename(struct disk *d, const char *from, const char *to)
     return rc ? rc : disk.disk.ops->rename(&disk.disk, from, to);
 }
 
+static int faulty_remove(struct disk *d, const char *path)
+{
+    (void)d;
+    int rc = fails();
+    return rc ? rc : disk.disk.ops->remove(&disk.disk, path);
+}
+
 static struct disk faulty = {.ops = &(const struct disk_ops){.lock = faulty_lock,
                                                              .open = faulty_open,
                                                              .close = faulty_close,
@@ -96,7 +103,8 @@ static struct disk faulty = {.ops = &(const struct disk_ops){.lock = faulty_lock
                                                              .write = faulty_write,
                                                              .extend = faulty_extend,
                                                              .sync = faulty_sync,
-                                                             .rename = faulty_rename}};
+                                                             .rename = faulty_rename,
+                                                             .remove = faulty_remove}};
 
 /* ---- a service on it ---- */
 

@@ -2,6 +2,7 @@
 #include "workbench/lab/rack.h"
 #include "designs/core/design.h"
 #include "designs/packet/packet.h"
+#include "node/hosting.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -71,11 +72,15 @@ void lab_rack_serve(struct lab_rack *r, const char *options, bool fresh)
     char words[WORDS], more[PORTS + LAB_PINS + 64], ports[PORTS], pins[LAB_PINS];
     lab_rack_pins(r, pins);
     list_ports(r, ports);
+    if (fresh)
+        lab_forget_hosts(r->lab);
     r->options = options;
     int len = lab_rack_is_node(r) ? snprintf(more, sizeof more, "--dev %s --pin %s", ports, pins)
                                   : snprintf(more, sizeof more, "--state " LAB_DIR "/%s/" LAB_STATE "%u", r->lab->name, r->rack);
     if (r->divided)
         snprintf(more + len, sizeof more - (size_t)len, " --racks %u", r->lab->racks);
+    else if (hosting_has_decider(design_find(r->design)) && !strstr(options, "--servers"))
+        snprintf(more + len, sizeof more - (size_t)len, " --own 0"); /* the switch is the lab's */
     snprintf(words, sizeof words, "serve --listen " ADDRESS ":7070 --space " LAB_SPACE " --design %s %s %s %s", r->rack, r->lab->id,
              r->design, options, more, fresh ? "--fresh" : "");
     *(lab_rack_is_node(r) ? &r->control : &r->coordinator) = start(r, words);

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A service: several spaces behind one socket. Each space has its own coordinator with its own log, and its own granters: lock
+ * servers, or the switch of a design whose switch can be replaced. One thread reads the socket and hands each packet to the
+ * coordinator of its space. The caller's thread answers operators, who create, list, drop and grow spaces while the service runs.
+ */
+#ifndef PAWL_NODE_HOSTING_H
+#define PAWL_NODE_HOSTING_H
+
+#include "cluster/spaces.h"
+#include "node/node.h"
+
+#define HOSTING_SPACES 64u /* each has two threads or more, and a log */
+
+struct hosting_params {
+    struct net_addr at;
+    struct coord_params coord; /* of the first space. What it points to lives as long as the service */
+    struct state_params state;
+    const struct coordinating_etcd *etcd; /* null: the state is in files */
+    unsigned own;                         /* granters of the first space that run in this process */
+    bool stays_away;                      /* its own switch does not begin if the log has another one */
+    const char *folder;                   /* of further spaces' states; null: there are none */
+    struct coord_params usual;            /* of spaces that are created, unless the operator says otherwise */
+    uint64_t spin_ns;
+    uint64_t listen_ns; /* of a new state: for so long members of a former space are listened for; 0: as usual */
+    volatile sig_atomic_t *stop;
+    void (*ready)(struct net_addr at); /* all of the first space's own granters have joined */
+};
+
+/* Runs until *stop. 0, or a negative code, explained; nothing is left behind if the first space could not be opened. */
+int hosting_run(const struct hosting_params *p);
+
+/* Whether the design has a switch that runs in the service's process until another one takes its place. */
+bool hosting_has_decider(const struct design *d);
+
+/* ---- between the files of the service ---- */
+
+enum granter_state { GRANTER_NONE, GRANTER_JOINING, GRANTER_JOINED, GRANTER_FAILED, GRANTER_ENDED };
+
+struct granter {
+    struct station station;
+    struct station_params params;
+    pthread_t thread;
+    int state; /* enum granter_state, atomic */
+    char why[512];
+};
+
+struct hosted {
+    char name[COORD_NAME_LEN], path[STORE_PATH_LEN];
+    struct coordinating c;
+    struct rack_config like; /* whose options the space has, if its settings come from its log */
+    struct mailbox box;
+    volatile sig_atomic_t stop, stop_granters;
+    pthread_t thread;
+    bool running; /* the coordinator's thread */
+    unsigned own;
+    bool decider;                            /* the own granter is a switch, which yields its place */
+    uint64_t vacant_ns;                      /* since when there is no switch; 0: there is one */
+    struct net_addr place[RACK_SERVERS_MAX]; /* of the own granters: by the log, then where they are */
+    struct granter *granters;
+};
+
+struct hosting {
+    const struct hosting_params *p;
+    struct udp udp;
+    struct mailbox desk;   /* operators' questions */
+    pthread_mutex_t mutex; /* of the table: the thread that reads the socket looks into it, the caller's changes it */
+    struct hosted *space[HOSTING_SPACES];
+    unsigned count;
+    volatile sig_atomic_t ending;
+    struct spaces_answer done[HOSTING_SPACES]; /* to the latest questions that changed something */
+    unsigned done_next;
+};
+
+/* Opens a space, with its name and path filled in, and puts it into the table. 0, or a negative code, explained: it is freed then.
+ */
+int hosting_add(struct hosting *h, struct hosted *s, const struct coord_params *p, const struct state_params *state);
+struct hosted *hosting_make(const char *name, const char *path);
+void hosting_remove(struct hosting *h, struct hosted *s); /* ends it, and frees it; its log stays */
+struct hosted *hosting_find(struct hosting *h, const char *name);
+
+/* The coordinator's thread, and the own granters. */
+int hosting_start(struct hosting *h, struct hosted *s);
+int hosting_start_granters(struct hosting *h, struct hosted *s, bool fresh);
+int hosting_join_granters(struct hosting *h, struct hosted *s, uint64_t deadline); /* waits for them; -ETIMEDOUT */
+void hosting_stop(struct hosted *s);
+void hosting_stop_granters(struct hosted *s);
+
+/* An operator's question. */
+void hosting_answer(struct hosting *h, const void *data, uint32_t len, struct net_addr from);
+
+/* Those whose states are in the folder. 0, or a negative code, explained. */
+int hosting_load(struct hosting *h);
+
+#endif

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operators' questions to a service: spaces are listed, created, dropped and grown while it runs. */
+#include "cluster/host.h"
+#include "node/hosting.h"
+#include "world/world.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define JOIN_NS (10 * NS_PER_S)         /* in which own granters of a space without hosts join; they go on trying after it */
+#define LEAVE_NS (3 * NS_PER_S)         /* for which hosts that have left are looked after, until no lock names them */
+#define LEAVE_LOOK_NS (100 * NS_PER_MS) /* a switch looks for one host with each heartbeat */
+#define LIFE_SHIFT 30                   /* of world_birth: as 'pawl serve' has it */
+#define SUFFIX ".state"
+
+/* ---- states in the folder ---- */
+
+static bool is_name(const char *name)
+{
+    size_t len = strnlen(name, COORD_NAME_LEN);
+    if (!len || len == COORD_NAME_LEN || *name == '.')
+        return false;
+    for (const char *c = name; *c; c++)
+        if (*c == '/' || (unsigned char)*c < ' ')
+            return false;
+    return true;
+}
+
+static int path_of(const struct hosting *h, const char *name, char out[STORE_PATH_LEN])
+{
+    int len = snprintf(out, STORE_PATH_LEN, "%s/%s" SUFFIX, h->p->folder, name);
+    return len < STORE_PATH_LEN - 8 ? 0 : explain(-ENAMETOOLONG, "%s: the path is too long", h->p->folder);
+}
+
+static unsigned own_granters(const struct coord_params *p)
+{
+    return p->servers ? p->servers : hosting_has_decider(p->design);
+}
+
+static int load_one(struct hosting *h, const char *name)
+{
+    struct state_config settings;
+    struct coord_params p;
+    char path[STORE_PATH_LEN];
+    int rc = path_of(h, name, path);
+    if (!rc)
+        rc = service_settings(&disk_real, path, name, &settings);
+    if (!rc)
+        rc = service_params(&settings, &p);
+    if (rc)
+        return rc;
+    struct hosted *s = hosting_make(name, path);
+    if (!s)
+        return explain(-ENOMEM, "out of memory");
+    s->like = settings.config;
+    p.like = &s->like;
+    s->own = own_granters(&p);
+    s->decider = s->own && !p.servers;
+    const struct state_params state = {.disk = &disk_real, .how = STORE_CONTINUE};
+    return hosting_add(h, s, &p, &state);
+}
+
+int hosting_load(struct hosting *h)
+{
+    struct dirent **names = NULL;
+    int rc = 0, count = h->p->folder ? scandir(h->p->folder, &names, NULL, alphasort) : 0;
+    if (count < 0)
+        return errno == ENOENT ? 0 : explain(-errno, "%s: %s", h->p->folder, strerror(errno));
+    for (int i = 0; i < count; i++) {
+        char name[COORD_NAME_LEN];
+        size_t len = strlen(names[i]->d_name), suffix = strlen(SUFFIX);
+        bool ours = len > suffix && len - suffix < sizeof name && !strcmp(names[i]->d_name + len - suffix, SUFFIX);
+        snprintf(name, sizeof name, "%.*s", ours ? (int)(len - suffix) : 0, names[i]->d_name);
+        if (!rc && ours && is_name(name))
+            rc = hosting_find(h, name) ? explain(-EEXIST, "%s: the service has two states of the space '%s'", h->p->folder, name)
+                                       : load_one(h, name);
+        free(names[i]);
+    }
+    free(names);
+    return rc;
+}
+
+/* ---- list ---- */
+
+static void fill(struct hosted *s, struct spaces_entry *e)
+{
+    struct coordinating_status now = coordinating_status(&s->c);
+    snprintf(e->name, sizeof e->name, "%s", s->name);
+    snprintf(e->design, sizeof e->design, "%s", s->c.params.design->name);
+    e->identity = now.config.identity;
+    e->granter = now.granter;
+    e->locks = s->c.params.locks;
+    e->keys_used = now.keys_used;
+    e->lease_ns = s->c.params.lease_ns;
+    e->member_ns = max_u64(s->c.params.member_ns, s->c.params.lease_ns);
+    e->keys = s->c.params.keys ? s->c.params.keys : PAWL_KEYS_DENSE;
+    e->hosts = now.hosts;
+    e->hosts_max = s->c.params.machines;
+    e->sessions = s->c.params.sessions;
+    e->holds = s->c.params.requests;
+    e->servers = s->c.params.servers;
+    e->leads = now.leads;
+    for (unsigned i = 0; i < s->own && s->granters; i++)
+        e->own += s->granters[i].state != GRANTER_NONE;
+}
+
+static int list(struct hosting *h, const struct spaces_ask *q, struct spaces_answer *a)
+{
+    uint64_t next = q->packet.head.index;
+    if (*q->packet.space) {
+        struct hosted *s = hosting_find(h, q->packet.space);
+        if (s)
+            fill(s, &a->entry[a->count++]);
+        return 0;
+    }
+    for (; next < h->count && a->count < SPACES_ENTRIES; next++)
+        fill(h->space[next], &a->entry[a->count++]);
+    a->packet.head.index = next < h->count ? next : 0;
+    return 0;
+}
+
+/* ---- create ---- */
+
+static int check_new(struct hosting *h, const struct spaces_ask *q)
+{
+    const char *name = q->packet.space;
+    if (!h->p->folder)
+        return explain(-EOPNOTSUPP, "a service whose state is in etcd has the space that it was started with: start another one");
+    if (!is_name(name))
+        return explain(-EINVAL, "the name of a space has 1 to %d bytes, no slash, and does not begin with a dot",
+                       COORD_NAME_LEN - 1);
+    if (hosting_find(h, name))
+        return explain(-EEXIST, "the space '%s' exists already", name);
+    return 0;
+}
+
+/* Settings that the operator did not name are the service's usual ones. */
+static int new_params(const struct hosting *h, const struct spaces_ask *q, struct coord_params *p)
+{
+    *p = h->p->usual;
+    if (*q->design)
+        p->design = design_find(q->design);
+    if (!p->design || p->design->kind == DESIGN_BUSTED || p->design->kind == DESIGN_BASELINE)
+        return explain(-EINVAL, "there is no design '%s'; 'pawl doctor --matrix' lists the designs", q->design);
+    if (p->design->substrates & DESIGN_ON_NODE)
+        return explain(-EOPNOTSUPP, "the design '%s' runs on a memory node, which is a process of its own: pawl serve --design %s",
+                       p->design->name, p->design->name);
+    if (!p->design->packet || !(p->design->substrates & DESIGN_ON_UDP))
+        return explain(-EOPNOTSUPP, "the design '%s' does not run between machines", p->design->name);
+    p->keys = q->keys ? (enum pawl_keys)q->keys : p->keys;
+    p->locks = q->locks ? q->locks : p->locks;
+    p->lease_ns = q->lease_ns ? q->lease_ns : p->lease_ns;
+    p->member_ns = q->member_ns ? q->member_ns : max_u64(p->member_ns, p->lease_ns);
+    p->machines = (uint16_t)min_u64(q->hosts ? q->hosts : p->machines, UINT16_MAX);
+    p->sessions = (uint16_t)min_u64(q->sessions ? q->sessions : p->sessions, UINT16_MAX);
+    p->requests = (uint16_t)min_u64(q->holds ? q->holds : p->requests, UINT16_MAX);
+    p->group = q->group;
+    bool needs = p->design->packet->server_packet && !p->design->packet->spills;
+    p->servers = (uint16_t)min_u64(q->servers ? q->servers
+                                   : needs    ? (p->design->packet->divides ? RACKS_DEFAULT : 1)
+                                              : 0,
+                                   UINT16_MAX);
+    p->fresh = true;
+    return 0;
+}
+
+/* A dropped space of that name goes before the new one: lives, and so tokens, go on above its own. */
+static int prepare(const struct hosting *h, const char *path)
+{
+    char old[STORE_PATH_LEN + 8];
+    snprintf(old, sizeof old, "%s.old", path);
+    if (mkdir(h->p->folder, 0700) && errno != EEXIST)
+        return explain(-errno, "%s: %s", h->p->folder, strerror(errno));
+    if (access(path, F_OK) && !access(old, F_OK))
+        disk_real.ops->rename(&disk_real, old, path);
+    return 0;
+}
+
+static int create(struct hosting *h, const struct spaces_ask *q, struct spaces_answer *a)
+{
+    struct coord_params p;
+    char path[STORE_PATH_LEN];
+    int rc = check_new(h, q);
+    if (!rc)
+        rc = new_params(h, q, &p);
+    if (!rc)
+        rc = path_of(h, q->packet.space, path);
+    if (!rc)
+        rc = prepare(h, path);
+    if (rc)
+        return rc;
+    const struct state_params state = {.disk = &disk_real,
+                                       .how = STORE_FRESH,
+                                       .id = {world_random(&world_real), world_random(&world_real)},
+                                       .life = (uint32_t)(world_birth(&world_real) >> LIFE_SHIFT)};
+    struct hosted *s = hosting_make(q->packet.space, path);
+    if (!s)
+        return explain(-ENOMEM, "out of memory");
+    s->own = own_granters(&p);
+    s->decider = s->own && !p.servers;
+    rc = hosting_add(h, s, &p, &state);
+    if (rc)
+        return rc;
+    rc = hosting_start(h, s);
+    if (!rc)
+        rc = hosting_start_granters(h, s, true);
+    if (!rc)
+        rc = hosting_join_granters(h, s, world_now(&world_real) + JOIN_NS);
+    if (rc && rc != -ETIMEDOUT) {
+        hosting_remove(h, s);
+        unlink(path);
+        return rc;
+    }
+    fill(s, &a->entry[a->count++]);
+    return 0;
+}
+
+/* ---- drop, grow ---- */
+
+/* Hosts that may hold something; the coordinator's thread does not run. */
+static unsigned users_of(const struct hosted *s, unsigned *leaving)
+{
+    const struct coordinator *k = &s->c.service.coordinator;
+    unsigned live = 0;
+    *leaving = 0;
+    for (uint16_t m = 1; m <= k->config.machines; m++) {
+        live += k->members[m].live;
+        *leaving += !k->members[m].live && coordinator_host_life(k, m);
+    }
+    return live;
+}
+
+/* Stops the coordinator if no host uses the space, or in spite of them. 0: it is stopped. Else it runs. */
+static int halt(struct hosting *h, struct hosted *s, bool force, const char *what)
+{
+    const struct timespec moment = {.tv_nsec = LEAVE_LOOK_NS};
+    for (uint64_t end = world_now(&world_real) + LEAVE_NS;;) {
+        unsigned leaving, live;
+        hosting_stop(s);
+        live = users_of(s, &leaving);
+        if (force || (!live && (!leaving || world_now(&world_real) > end)))
+            return 0;
+        int rc = hosting_start(h, s);
+        if (rc)
+            return rc;
+        if (live)
+            return explain(-EBUSY, "%u host%s use%s the space '%s'; end their sessions, or %s with --force, which loses them", live,
+                           live == 1 ? "" : "s", live == 1 ? "s" : "", s->name, what);
+        nanosleep(&moment, NULL);
+    }
+}
+
+static int find_to_change(struct hosting *h, const struct spaces_ask *q, struct hosted **out)
+{
+    *out = hosting_find(h, q->packet.space);
+    if (!*out)
+        return explain(-ENOENT, "the service has no space '%s'", q->packet.space);
+    if (h->p->etcd)
+        return explain(-EOPNOTSUPP,
+                       "the state of the space '%s' is in etcd: stop its coordinators, and start them with other settings",
+                       q->packet.space);
+    return 0;
+}
+
+static int drop(struct hosting *h, const struct spaces_ask *q)
+{
+    struct hosted *s;
+    char path[STORE_PATH_LEN], beside[STORE_PATH_LEN + 8];
+    int rc = find_to_change(h, q, &s);
+    if (!rc && s == h->space[0])
+        rc = explain(-EPERM, "the service was started with the space '%s': stop the service instead", s->name);
+    if (!rc)
+        rc = halt(h, s, q->force, "drop it");
+    if (rc)
+        return rc;
+    snprintf(path, sizeof path, "%s", s->path);
+    hosting_remove(h, s);
+    snprintf(beside, sizeof beside, "%s.old", path);
+    rc = disk_real.ops->rename(&disk_real, path, beside);
+    snprintf(beside, sizeof beside, "%s.lock", path);
+    unlink(beside);
+    return rc ? explain(rc, "%s: %s. The service has the space again when it is restarted", path, strerror(-rc)) : 0;
+}
+
+static int grow(struct hosting *h, const struct spaces_ask *q, struct spaces_answer *a)
+{
+    struct hosted *s;
+    int rc = find_to_change(h, q, &s);
+    if (!rc && q->locks <= s->c.params.locks)
+        rc = explain(-EINVAL, "the space '%s' has %" PRIu64 " locks, and can grow but not shrink", s->name, s->c.params.locks);
+    if (!rc)
+        rc = halt(h, s, q->force, "grow it");
+    if (rc)
+        return rc;
+    bool granted = s->granters && s->granters[0].state != GRANTER_NONE;
+    hosting_stop_granters(s); /* their memory is as large as the space was */
+    rc = coordinating_grow(&s->c, q->locks);
+    char why[SPACES_TEXT];
+    snprintf(why, sizeof why, "%s", rc ? explained() : "");
+    if (s->c.leads && !hosting_start(h, s) && granted && !hosting_start_granters(h, s, false))
+        hosting_join_granters(h, s, world_now(&world_real) + LEAVE_NS); /* those that hosts keep waiting join later */
+    if (rc)
+        return explain(rc, "%s", why);
+    fill(s, &a->entry[a->count++]);
+    return 0;
+}
+
+/* ---- answers ---- */
+
+static int execute(struct hosting *h, const struct spaces_ask *q, struct spaces_answer *a)
+{
+    switch ((enum spaces_verb)q->verb) {
+    case SPACES_LIST:
+        return list(h, q, a);
+    case SPACES_CREATE:
+        return create(h, q, a);
+    case SPACES_DROP:
+        return drop(h, q);
+    case SPACES_GROW:
+        return grow(h, q, a);
+    }
+    return explain(-EOPNOTSUPP, "the service does not know this question: its build is an older one");
+}
+
+void hosting_answer(struct hosting *h, const void *data, uint32_t len, struct net_addr from)
+{
+    const struct spaces_ask *q = data;
+    struct spaces_answer fresh = {.count = 0}, *a = NULL;
+    if (len != sizeof *q || q->design[sizeof q->design - 1])
+        return;
+    for (unsigned i = 0; i < HOSTING_SPACES && q->packet.head.nonce && q->verb != SPACES_LIST; i++)
+        if (h->done[i].packet.head.nonce == q->packet.head.nonce)
+            a = &h->done[i];
+    if (!a) {
+        a = q->verb == SPACES_LIST ? &fresh : &h->done[h->done_next++ % HOSTING_SPACES];
+        memset(a, 0, sizeof *a);
+        coord_make(&a->packet, COORD_SPACES, q->packet.space, NULL, q->packet.head.nonce);
+        a->packet.code = execute(h, q, a);
+        snprintf(a->text, sizeof a->text, "%s", a->packet.code ? explained() : "");
+    }
+    const struct udp_out out = {.to = from, .len = sizeof *a, .data = a};
+    udp_send(&h->udp, &out, 1);
+}
