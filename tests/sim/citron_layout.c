@@ -227,8 +227,25 @@ static bool in_vain(struct cluster_task *t)
     return true;
 }
 
+/* A writer beyond the tree makes it grow when it releases: as far as the range reaches, but not beyond the largest tree. */
+static bool grows(struct cluster_task *t)
+{
+    use(t, 0, 16, PAWL_EXCLUSIVE, 0);
+    CHECK_EQ(layout(t).units, UNITS);
+    use(t, UNITS + 10, UNITS + 20, PAWL_EXCLUSIVE, 0);
+    CHECK_EQ(layout(t).units, 4 * UNITS);
+    cluster_sleep(t, NS_PER_S); /* it looks now and then only */
+    use(t, 4 * UNITS - 10, UNITS_MAX + 20, PAWL_EXCLUSIVE, 0);
+    CHECK_EQ(layout(t).units, UNITS_MAX);
+    cluster_sleep(t, NS_PER_S);
+    use(t, UNITS_MAX + 10, UNITS_MAX + 20, PAWL_EXCLUSIVE, 0);
+    check_layout(t, UNITS_MAX, layout(t).m, layout(t).wait_ns);
+    return true;
+}
+
 int main(void)
 {
+    run(grows, model_find("citron-testbed"), 1, FAB_MASKED);
     wait_follows_the_fabric();
     run(operator_and_others, model_find("citron-testbed"), CLIENTS, FAB_MASKED);
     run(operator_and_others, model_find("citron-testbed"), CLIENTS, 0);

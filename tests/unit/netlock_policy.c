@@ -310,8 +310,27 @@ static void ports(uint64_t options)
     end();
 }
 
+/* A probe for deadlocks without a step is wrong, and not merely late. */
+static void bad_probe(void)
+{
+    begin(NETLOCK_SERVERS_ONLY);
+    const struct packet_drops *d = &((const struct server *)server)->drops;
+    struct netlock_packet p;
+    memset(&p, 0, sizeof p);
+    netlock_head(&p, config.space, NETLOCK_PROBE, 1, (struct place){1, PORT_POOL}, (struct place){SERVER, PORT_SERVER});
+    p.head.index = 1;
+    p.head.nonce = NETLOCK_SERIAL_STEP;
+    p.mode = NETLOCK_SHARED;
+    p.client = (struct place){1, PORT_POOL};
+    uint64_t bad = d->bad, stale = d->stale;
+    netlock_server_packet(server, &p, sizeof p, now, &out);
+    CHECK(d->bad == bad + 1 && d->stale == stale && !out.packets);
+    end();
+}
+
 int main(void)
 {
+    bad_probe();
     ports(0);
     ports(NETLOCK_SERVERS_ONLY);
     late_request();
