@@ -319,7 +319,8 @@ static void bad_probe(void)
     memset(&p, 0, sizeof p);
     netlock_head(&p, config.space, NETLOCK_PROBE, 1, (struct place){1, PORT_POOL}, (struct place){SERVER, PORT_SERVER});
     p.head.index = 1;
-    p.head.nonce = NETLOCK_SERIAL_STEP;
+    p.head.nonce = UINT64_C(1) << NETLOCK_SLOT_BITS;
+    p.flags = NETLOCK_FORWARDED;
     p.mode = NETLOCK_SHARED;
     p.client = (struct place){1, PORT_POOL};
     uint64_t bad = d->bad, stale = d->stale;
