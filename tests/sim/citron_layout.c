@@ -243,8 +243,25 @@ static bool grows(struct cluster_task *t)
     return true;
 }
 
+/* Tokens of one place come from a block of 256, and then from the next. */
+static bool tokens(struct cluster_task *t)
+{
+    uint64_t first = 0, last = 0;
+    for (unsigned i = 0; i < 600; i++) {
+        struct hold h;
+        CHECK_EQ(locker_lock_range(&t->lockers[0], pawl_id(0), 0, 16, PAWL_EXCLUSIVE, DEADLINE_NEVER, &h), 0);
+        CHECK(h.token > last);
+        last = h.token;
+        first = first ? first : last;
+        CHECK_EQ(locker_unlock(&t->lockers[0], &h), 0);
+    }
+    CHECK(last - first < 4 * UINT64_C(256));
+    return true;
+}
+
 int main(void)
 {
+    run(tokens, model_find("citron-testbed"), 1, FAB_MASKED);
     run(grows, model_find("citron-testbed"), 1, FAB_MASKED);
     wait_follows_the_fabric();
     run(operator_and_others, model_find("citron-testbed"), CLIENTS, FAB_MASKED);
