@@ -329,8 +329,29 @@ static void bad_probe(void)
     end();
 }
 
+/* A packet needed too many passes: the control plane goes on with it, and counts the writers of every lock. None was wrong. */
+static void recounts(void)
+{
+    begin(0);
+    struct plane *plane = switch_plane(sw);
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct packet_ask a = {.request = i, .mode = i < 2 ? PAWL_EXCLUSIVE : PAWL_SHARED, .index = 1};
+        CHECK_EQ(netlock_acquire(host, &a, now, &out), PACKET_WAIT);
+        settle();
+    }
+    uint32_t lock = plane_match(plane, 1);
+    CHECK(lock != PLANE_NO_LOCK && plane_get(plane, NETLOCK_EXCL, lock) == 2);
+    plane->counts.unfinished++;
+    pass(10 * NS_PER_MS);
+    CHECK_EQ(((const struct nl_switch *)sw)->unfinished, plane->counts.unfinished);
+    CHECK_EQ(plane_get(plane, NETLOCK_EXCL, lock), 2);
+    CHECK(requests_hold(host, 0) && !requests_hold(host, 1) && !requests_hold(host, 2));
+    end();
+}
+
 int main(void)
 {
+    recounts();
     bad_probe();
     ports(0);
     ports(NETLOCK_SERVERS_ONLY);
