@@ -227,8 +227,42 @@ static bool in_vain(struct cluster_task *t)
     return true;
 }
 
+/* A writer beyond the tree makes it grow when it releases: as far as the range reaches, but not beyond the largest tree. */
+static bool grows(struct cluster_task *t)
+{
+    use(t, 0, 16, PAWL_EXCLUSIVE, 0);
+    CHECK_EQ(layout(t).units, UNITS);
+    use(t, UNITS + 10, UNITS + 20, PAWL_EXCLUSIVE, 0);
+    CHECK_EQ(layout(t).units, 4 * UNITS);
+    cluster_sleep(t, NS_PER_S); /* it looks now and then only */
+    use(t, 4 * UNITS - 10, UNITS_MAX + 20, PAWL_EXCLUSIVE, 0);
+    CHECK_EQ(layout(t).units, UNITS_MAX);
+    cluster_sleep(t, NS_PER_S);
+    use(t, UNITS_MAX + 10, UNITS_MAX + 20, PAWL_EXCLUSIVE, 0);
+    check_layout(t, UNITS_MAX, layout(t).m, layout(t).wait_ns);
+    return true;
+}
+
+/* Tokens of one place come from a block of 256, and then from the next. */
+static bool tokens(struct cluster_task *t)
+{
+    uint64_t first = 0, last = 0;
+    for (unsigned i = 0; i < 600; i++) {
+        struct hold h;
+        CHECK_EQ(locker_lock_range(&t->lockers[0], pawl_id(0), 0, 16, PAWL_EXCLUSIVE, DEADLINE_NEVER, &h), 0);
+        CHECK(h.token > last);
+        last = h.token;
+        first = first ? first : last;
+        CHECK_EQ(locker_unlock(&t->lockers[0], &h), 0);
+    }
+    CHECK(last - first < 4 * UINT64_C(256));
+    return true;
+}
+
 int main(void)
 {
+    run(tokens, model_find("citron-testbed"), 1, FAB_MASKED);
+    run(grows, model_find("citron-testbed"), 1, FAB_MASKED);
     wait_follows_the_fabric();
     run(operator_and_others, model_find("citron-testbed"), CLIENTS, FAB_MASKED);
     run(operator_and_others, model_find("citron-testbed"), CLIENTS, 0);

@@ -163,8 +163,33 @@ static void check_dead_session(void)
     kit_free(&k);
 }
 
+/* The switch grants a reader at the agent's own host: the agent knows the holder, with its mode and ordinal. */
+static void check_readers_at_the_agent(void)
+{
+    kit_init(&k, 2, 4, 0);
+    for (uint32_t i = 0; i < 3; i++)
+        kit_ask(&k, 1, i, S, false); /* all are under way before the first is granted */
+    kit_run(&k);
+    const struct fisslock_host *h = k.host[1];
+    const struct agent *a = pool_agent_of(k.host[1], 5);
+    CHECK(a && a->holders.count == 3 && a->known == 3 && a->seen == 3);
+    unsigned ordinals = 0;
+    for (uint32_t i = a->holders.head; i != NONE; i = host_node(k.host[1], i)->next) {
+        CHECK_EQ(host_node(k.host[1], i)->mode, FISSION_SHARED);
+        ordinals |= 1u << host_node(k.host[1], i)->ordinal;
+    }
+    CHECK_EQ(ordinals, 0xd); /* the grant that brought the agent has none; 2 and 3 */
+    CHECK_EQ(h->counts.by_switch, 3);
+    for (uint32_t i = 0; i < 3; i++)
+        kit_release(&k, 1, i);
+    kit_wait(&k, 100 * KIT_RETRY_NS);
+    kit_check_free(&k);
+    kit_free(&k);
+}
+
 int main(void)
 {
+    check_readers_at_the_agent();
     check_workflows();
     check_local_handover();
     check_try();

@@ -310,8 +310,49 @@ static void ports(uint64_t options)
     end();
 }
 
+/* A probe for deadlocks without a step is wrong, and not merely late. */
+static void bad_probe(void)
+{
+    begin(NETLOCK_SERVERS_ONLY);
+    const struct packet_drops *d = &((const struct server *)server)->drops;
+    struct netlock_packet p;
+    memset(&p, 0, sizeof p);
+    netlock_head(&p, config.space, NETLOCK_PROBE, 1, (struct place){1, PORT_POOL}, (struct place){SERVER, PORT_SERVER});
+    p.head.index = 1;
+    p.head.nonce = UINT64_C(1) << NETLOCK_SLOT_BITS;
+    p.flags = NETLOCK_FORWARDED;
+    p.mode = NETLOCK_SHARED;
+    p.client = (struct place){1, PORT_POOL};
+    uint64_t bad = d->bad, stale = d->stale;
+    netlock_server_packet(server, &p, sizeof p, now, &out);
+    CHECK(d->bad == bad + 1 && d->stale == stale && !out.packets);
+    end();
+}
+
+/* A packet needed too many passes: the control plane goes on with it, and counts the writers of every lock. None was wrong. */
+static void recounts(void)
+{
+    begin(0);
+    struct plane *plane = switch_plane(sw);
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct packet_ask a = {.request = i, .mode = i < 2 ? PAWL_EXCLUSIVE : PAWL_SHARED, .index = 1};
+        CHECK_EQ(netlock_acquire(host, &a, now, &out), PACKET_WAIT);
+        settle();
+    }
+    uint32_t lock = plane_match(plane, 1);
+    CHECK(lock != PLANE_NO_LOCK && plane_get(plane, NETLOCK_EXCL, lock) == 2);
+    plane->counts.unfinished++;
+    pass(10 * NS_PER_MS);
+    CHECK_EQ(((const struct nl_switch *)sw)->unfinished, plane->counts.unfinished);
+    CHECK_EQ(plane_get(plane, NETLOCK_EXCL, lock), 2);
+    CHECK(requests_hold(host, 0) && !requests_hold(host, 1) && !requests_hold(host, 2));
+    end();
+}
+
 int main(void)
 {
+    recounts();
+    bad_probe();
     ports(0);
     ports(NETLOCK_SERVERS_ONLY);
     late_request();

@@ -3,6 +3,7 @@
  * when it has lost its memory. Then the policies of a switch that people set: quotas. */
 #include "designs/netlock/steward.h"
 #include "designs/netlock/switch.h"
+#include "designs/netlock/switches.h"
 #include "tests/check.h"
 #include "world/world.h"
 
@@ -363,8 +364,25 @@ static void quotas(void)
     free(w);
 }
 
+/* Each of several switches has a steward of its own, with memory of its own. */
+static void several(void)
+{
+    struct rack_config one = config, two = config;
+    one.racks = 1;
+    two.racks = 2;
+    uint64_t first = switches_steward_bytes(&one), bytes = switches_steward_bytes(&two), written = 0;
+    uint8_t *memory = calloc(1, bytes);
+    CHECK(memory && bytes > first);
+    switches_steward_init(memory, &two, LIFE, true, now);
+    for (uint64_t i = first; i < bytes; i++)
+        written += memory[i] != 0;
+    CHECK(written);
+    free(memory);
+}
+
 int main(void)
 {
+    several();
     fresh();
     clean();
     terms();

@@ -271,6 +271,8 @@ static void limits(void)
     CHECK_EQ(LAYOUT("word", p.holds = RECORDS_MAX + 1), -EINVAL);
     CHECK_EQ(LAYOUT("word", p.keys = 0), -EINVAL);
     CHECK_EQ(LAYOUT("word", p.keys = PAWL_KEYS_DENSE + 1), -EINVAL);
+    CHECK_EQ(LAYOUT("word", p.nodes = 2, p.node = 1), 0);
+    CHECK_EQ(LAYOUT("word", p.nodes = 2, p.node = 2), -EINVAL);
     CHECK_EQ(LAYOUT("word", p.range_units = 1), -EINVAL); /* it has no ranges */
     CHECK_EQ(LAYOUT("word", p.range_max = 1), -EINVAL);
     CHECK_EQ(LAYOUT("word", p.unit_bytes = 1), -EINVAL);
