@@ -202,7 +202,7 @@ static void stop_part(struct part *p, struct rng *rng)
 {
     struct fault *f = begin_fault(p->kind, 0);
     kill(p->pid, SIGSTOP);
-    pause_for(rng_below(rng, rng_chance(rng, 1, 5) ? LEASE_NS * 3 / 2 : 2 * NS_PER_S));
+    pause_for(rng_below(rng, rng_chance(rng, 1, 4) ? 2 * LEASE_NS : 2 * NS_PER_S));
     kill(p->pid, SIGCONT);
     f->to_ns = now_ns();
     counts.stopped++;
@@ -212,7 +212,7 @@ static void pull_cable(unsigned member, struct rng *rng)
 {
     struct fault *f = begin_fault(member <= HOSTS ? FAULT_HOST : member >= GRANTERS ? FAULT_GRANTER : FAULT_OTHER, member);
     lab_plug(&lab, 1, member, false);
-    pause_for(rng_below(rng, rng_chance(rng, 1, 5) ? LEASE_NS * 3 / 2 : 2 * NS_PER_S));
+    pause_for(rng_below(rng, rng_chance(rng, 1, 4) ? 2 * LEASE_NS : 2 * NS_PER_S));
     lab_plug(&lab, 1, member, true);
     f->to_ns = now_ns();
     counts.cut++;
