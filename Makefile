@@ -34,8 +34,9 @@ mutants:
 	@scripts/mutants
 	@scripts/mutants --report
 
+hunt: MINUTES ?= 10
 hunt: all
-	@build/pawl hunt --minutes 10
+	@build/pawl hunt --minutes $(MINUTES) $(if $(DESIGN),--design $(DESIGN))
 
 soak: all
 	@scripts/soak
@@ -67,7 +68,7 @@ help:
 	@echo 'make test     the whole suite under the sanitizers; ends with "N passed, N failed, N skipped"'
 	@echo 'make coverage branches that campaigns and tests take: of the protocols (docs/coverage.md), of programs for the kernel; needs root'
 	@echo 'make mutants  changes of the protocols that campaigns and tests notice; takes hours, writes docs/mutants.md'
-	@echo 'make hunt     random seeds of all designs for ten minutes, or until one fails'
+	@echo 'make hunt     random seeds of all designs for ten minutes, or until one fails; MINUTES=N, DESIGN=D,D...'
 	@echo 'make soak     the long versions of the torture tests; writes docs/soak.md'
 	@echo 'make bench    measure on this machine'
 	@echo 'make figures  the figures of the papers in the simulated cluster; writes docs/figures/'

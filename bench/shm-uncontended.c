@@ -136,11 +136,11 @@ int main(int argc, char **argv)
     kit_pin(k.cpus[0]);
     printf("one process on core %d, no sleep, processor time; blocks of %d operations in turns, median of the rounds' ratios\n",
            k.cpus[0], BLOCK);
-    compare(&k, 1, COUNTED, 2.0);
-    compare(&k, 1000, COUNTED, 2.0);
-    compare(&k, 1000000, COUNTED, 2.0);
-    compare(&k, 1000, RANDOM, 2.0);
-    compare(&k, 1000000, RANDOM, 2.0);
-    compare(&k, 1000, NAMED, 4.0);
+    compare(&k, 1, COUNTED, 1.5);
+    compare(&k, 1000, COUNTED, 1.5);
+    compare(&k, 1000000, COUNTED, 1.5);
+    compare(&k, 1000, RANDOM, 1.5);
+    compare(&k, 1000000, RANDOM, 1.5);
+    compare(&k, 1000, NAMED, 3.0);
     return kit_end(&k);
 }

@@ -127,7 +127,8 @@ enum {
  *   local:/PATH                 a segment at a path of your choice
  *   pawl://ADDRESS:PORT/SPACE   a rack, at the address of its coordinator (pawl serve): an IPv4 address, an IPv6 address in brackets
  *                               or a host name, which the resolver is asked for. Several coordinators of one rack have commas
- *                               between them, pawl://A,B,C:PORT/SPACE. The space exists already, so the options'
+ *                               between them, pawl://A,B,C:PORT/SPACE, and so have several memory nodes of one space, all of
+ *                               them in their order. The space exists already, so the options'
  *                               design, keys and capacity are requirements. The first use of a key asks the coordinator.
  *                               "?wire=afxdp" behind SPACE bypasses the network stack; where that is impossible a line on standard
  *                               error says why
@@ -168,7 +169,7 @@ enum pawl_mode { PAWL_SHARED = 1, PAWL_EXCLUSIVE = 2 };
 /* A lock held. It may be copied. It ends with unlock, with the session, or at expiry_ns. */
 typedef struct pawl_grant {
     uint64_t token;     /* fencing token; 0 if the design has none */
-    uint64_t expiry_ns; /* of the session, at the time of the grant. Renewals extend it: see pawl_check */
+    uint64_t expiry_ns; /* of the session, as of its last renewal. Later renewals extend it: see pawl_check */
     uint32_t mode;      /* enum pawl_mode */
     uint32_t hold;      /* hold, index and serial are for the library */
     uint64_t index;

@@ -21,8 +21,8 @@ FISSLOCK_TESTS = ["unit/fisslock", "unit/fisslock_deadlock", "unit/fisslock_hole
                   "unit/fisslock_rebuild", "sim/fisslock_shuffle", "fuzz/fission", "fuzz/spill"]
 COORDINATED = ["srvlock@rack", "fisslock@rack"]
 ON_NODE = ["word@node", "shiftlock@node", "alock@node", "citron@node"]
-RACK_TESTS = ["unit/coordinator", "unit/coordinator_beats", "unit/coordinator_input", "unit/directory", "unit/rules",
-              "unit/state_input", "unit/store", "unit/identity", "unit/many_names",
+RACK_TESTS = ["unit/coordinator", "unit/coordinator_beats", "unit/coordinator_hosts", "unit/coordinator_input", "unit/names", "unit/directory", "unit/rules",
+              "unit/state_input", "unit/store", "unit/identity", "unit/many_names", "unit/addresses", "unit/etcd",
               "fuzz/coordinator", "sim/coordinator"]
 NODE_TESTS = ["unit/memnode", "unit/sim_node", "fuzz/verbs", "sim/node"]
 # Of the first prefix that fits: the designs whose campaigns, and the tests, that concern a file.
@@ -32,7 +32,7 @@ CONCERNS = [
     ("src/designs/alock/", ["alock"], ["unit/alock", "sim/each_request=alock", "sim/alock"]),
     ("src/designs/citron/", ["citron"], ["unit/citron_tree", "sim/citron_layout", "sim/citron_tickets", "sim/citron_crowd",
                                          "sim/citron_cost", "shm/ranges=citron", "sim/ranges",
-                                         "sim/each_request=citron", "shm/contract=citron", "sim/citron"]),
+                                         "sim/each_request=citron", "shm/contract=citron", "sim/inspect", "sim/citron"]),
     ("src/designs/mutex/", ["mutex"], ["shm/ranges", "shm/contract=mutex", "sim/ranges"]),
     ("src/designs/srvlock/", ["srvlock"], ["unit/srvlock", "unit/packet_input", "fuzz/srvlock", "sim/srvlock"]),
     ("src/designs/netlock/deadlock", ["netlock"], NETLOCK_TESTS + ["sim/deadlock"]),
@@ -49,12 +49,15 @@ CONCERNS = [
     ("src/dataplane/shards", ["netlock-switches", "fisslock-racks"], ["unit/rules"]),
     ("src/dataplane/", ON_NODE, NODE_TESTS),
     ("src/cluster/host", PACKETS, ["unit/host_file"] + RACK_TESTS + ["udp/contract"]),
-    ("src/cluster/join", PACKETS, RACK_TESTS + ["udp/contract"]),
+    ("src/cluster/join", PACKETS, ["unit/join_answers"] + RACK_TESTS + ["udp/contract"]),
+    ("src/cluster/leader", [], ["unit/etcd", "unit/addresses"]),
+    ("src/cluster/store_etcd", [], ["unit/etcd"]),
+    ("src/cluster/addresses", [], ["unit/addresses"]),
     ("src/cluster/life", ["word"], ["shm/slots", "shm/contract", "shm/kill"]),
 ] + [("src/cluster/" + name, COORDINATED, RACK_TESTS)
      for name in ("coordinator", "directory", "rules", "service", "state", "store")] + [
     ("src/cluster/", ONE_SIDED + ["mutex"], ["sim/cluster", "sim/recover", "sim/each_request", "unit/table", "shm/contract", "shm/slots", "shm/names",
-                                             "fuzz/layout", "shm/bad-input"]),
+                                             "fuzz/layout", "shm/bad-input", "sim/caps"]),
 ]
 MISTAKEN = {"citron_errs", "shift_errs"}  # MISTAKE() by another name
 REAL_TIME = ("shm/", "udp/")  # tests of processes: each gets shared memory, processes and a network of its own

@@ -155,8 +155,6 @@ static int wait_for_lock(struct lock_job *job, uint64_t deadline)
     pawl_completion done = {0};
     uint64_t id;
     int rc = pawl_submit(job->p, &request, &id);
-    if (rc == -PAWL_ENOTSUP) /* a memory node */
-        return ask_until(job, deadline);
     if (!rc)
         rc = wait_for_completion(job, id, &done);
     const struct net *n = net_of(job->p);

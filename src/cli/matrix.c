@@ -17,9 +17,9 @@ static_assert(1 << NODE_XDP == DESIGN_ON_NODE_XDP && NODE_XDP + 1 == DESIGN_SUBS
     [EXCLUSIVE] = (contract), [SHARED] = (contract), [TOKENS] = (contract), [RECOVERY] = (recovery), [TIMEOUT] = (contract),       \
     [CONVERT] = (contract), [ASYNC] = (async)
 
-/* On a memory node there are no asynchronous operations yet. */
+/* On a memory node. */
 #define FAR(test) [EXCLUSIVE] = (test), [TOKENS] = (test), [RECOVERY] = (test), [TIMEOUT] = (test)
-#define FAR_WHOLE(test) FAR(test), [SHARED] = (test), [CONVERT] = (test)
+#define FAR_WHOLE(test, async) FAR(test), [SHARED] = (test), [CONVERT] = (test), [ASYNC] = (async)
 
 static const struct proof {
     const char *design;
@@ -28,16 +28,16 @@ static const struct proof {
 } proofs[] = {
     {"word", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async")}},
     {"word", SIM, {WHOLE("sim/word", "sim/word", "sim/word")}},
-    {"word", NODE, {FAR_WHOLE("udp/node")}},
-    {"word", NODE_XDP, {FAR_WHOLE("lab/node")}},
+    {"word", NODE, {FAR_WHOLE("udp/node", "udp/node_async")}},
+    {"word", NODE_XDP, {FAR_WHOLE("lab/node", "lab/node")}},
     {"shiftlock", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async")}},
     {"shiftlock", SIM, {WHOLE("sim/shiftlock", "sim/shiftlock", "sim/shiftlock")}},
-    {"shiftlock", NODE, {FAR_WHOLE("udp/node")}},
-    {"shiftlock", NODE_XDP, {FAR_WHOLE("lab/node")}},
+    {"shiftlock", NODE, {FAR_WHOLE("udp/node", "udp/node_async")}},
+    {"shiftlock", NODE_XDP, {FAR_WHOLE("lab/node", "lab/node")}},
     {"shiftlock64", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async")}},
     {"shiftlock64", SIM, {WHOLE("sim/shiftlock", "sim/shiftlock", "sim/shiftlock")}},
-    {"shiftlock64", NODE, {FAR_WHOLE("udp/node")}},
-    {"shiftlock64", NODE_XDP, {FAR_WHOLE("lab/node")}},
+    {"shiftlock64", NODE, {FAR_WHOLE("udp/node", "udp/node_async")}},
+    {"shiftlock64", NODE_XDP, {FAR_WHOLE("lab/node", "lab/node")}},
     {"alock", SHM, {[EXCLUSIVE] = "shm/kill", [TOKENS] = "shm/kill", [RECOVERY] = "shm/kill", [TIMEOUT] = "shm/kill"}},
     {"alock", SIM, {[EXCLUSIVE] = "sim/alock", [TOKENS] = "sim/alock", [RECOVERY] = "sim/alock", [TIMEOUT] = "sim/alock"}},
     {"alock", NODE, {FAR("udp/node")}},
@@ -50,8 +50,8 @@ static const struct proof {
     {"fisslock-racks", UDP, {WHOLE("udp/contract", "udp/racks", "udp/contract"), [DEADLOCK] = "udp/deadlock"}},
     {"citron", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [RANGES] = "shm/ranges"}},
     {"citron", SIM, {WHOLE("sim/citron", "sim/citron", "sim/citron"), [RANGES] = "sim/citron"}},
-    {"citron", NODE, {FAR_WHOLE("udp/node"), [RANGES] = "udp/node"}},
-    {"citron", NODE_XDP, {FAR_WHOLE("lab/node"), [RANGES] = "lab/node"}},
+    {"citron", NODE, {FAR_WHOLE("udp/node", "udp/node_async"), [RANGES] = "udp/node"}},
+    {"citron", NODE_XDP, {FAR_WHOLE("lab/node", "lab/node"), [RANGES] = "lab/node"}},
     {"netlock", SIM, {WHOLE("sim/netlock", "sim/netlock", "sim/netlock"), [DEADLOCK] = "sim/deadlock", [CALLS] = "sim/netlock"}},
     {"netlock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock", [CALLS] = "udp/kv"}},
     {"netlock-switches", SIM, {WHOLE("sim/netlock", "sim/netlock", "sim/netlock"), [DEADLOCK] = "sim/deadlock"}},
@@ -111,15 +111,15 @@ static bool is_shown(const struct design *d, unsigned substrate)
     return d->kind != DESIGN_BUSTED && d->substrates >> substrate & 1;
 }
 
-static bool is_offered(const struct design *d, unsigned feature, unsigned substrate)
+static bool is_offered(const struct design *d, unsigned feature)
 {
-    return d->features >> feature & 1 && !(feature == ASYNC && substrate >= NODE);
+    return d->features >> feature & 1;
 }
 
 static const char *cell(const struct design *d, unsigned feature, unsigned substrate)
 {
     const char *test = matrix_test(d, feature, substrate);
-    if (!is_offered(d, feature, substrate))
+    if (!is_offered(d, feature))
         return NULL;
     return test ? test : "untested";
 }
@@ -178,7 +178,7 @@ static void json_row(struct json *j, const struct design *d, unsigned substrate)
     json_object(j, "features");
     for (unsigned f = 0; f < DESIGN_FEATURES; f++) {
         json_object(j, design_feature_name(f));
-        bool offered = is_offered(d, f, substrate);
+        bool offered = is_offered(d, f);
         json_bool(j, "offered", offered);
         json_string(j, "test", offered ? matrix_test(d, f, substrate) : NULL);
         json_end(j);

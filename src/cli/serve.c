@@ -30,7 +30,7 @@
 #define LIFE_SHIFT 30 /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
 
 static struct {
-    const char *listen, *join, *space, *design, *keys, *state, *store, *tune, *devices, *mode, *pins;
+    const char *listen, *join, *space, *design, *keys, *state, *store, *tune, *devices, *mode, *pins, *node;
     uint64_t locks, group, lease_ns, member_ns, hosts, sessions, holds, servers, own, spin_ns, racks;
     bool fresh, restore, force, json, backup, remove, local;
     bool space_seen, design_seen, keys_seen, locks_seen, group_seen, lease_seen, member_seen, hosts_seen, sessions_seen, holds_seen,
@@ -102,6 +102,8 @@ static const struct arg serve_table[] = {
     {"pin", 0, ARG_STRING, "DIR", "dev: a folder in a BPF file system: the memory outlives this process", &opts.pins, NULL},
     {"local", 0, ARG_FLAG, NULL, "memory node: clients on this machine use the memory directly; then all clients poll", &opts.local,
      NULL},
+    {"node", 0, ARG_STRING, "I/N", "memory node: this is node I of N, which have a part of the locks each; default 1/1", &opts.node,
+     NULL},
     {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: remove the pinned memory at the end", &opts.remove, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
     CLI_JSON_OPTION(&opts.json),
@@ -152,6 +154,8 @@ static const struct args serve_usage = {
         "the\n"
         "memory stays when this process ends. After kill -9 the program goes on with the clients that are connected: none is\n"
         "fenced, and none can connect, until the next start takes over. That needs root, or CAP_BPF and CAP_NET_ADMIN.\n\n"
+        "A space can have several memory nodes, with --locks locks each: start each with its --node, and otherwise the same\n"
+        "options. Clients name all of them in their order: pawl://A,B:7070/NAME.\n\n"
         "Examples:\n"
         "  pawl serve\n"
         "  pawl serve --space test --locks 1M --fresh\n"
@@ -399,6 +403,22 @@ static enum plane_mode plane_mode(void)
     return !opts.mode ? PLANE_ANY : !strcmp(opts.mode, "native") ? PLANE_NATIVE : PLANE_GENERIC;
 }
 
+/* "2/3": the second of three. */
+static bool parse_node(const char *text, uint8_t *node, uint8_t *nodes)
+{
+    char *end;
+    unsigned long i = strtoul(text, &end, 10);
+    if (end == text || *end != '/' || !i)
+        return false;
+    const char *rest = end + 1;
+    unsigned long n = strtoul(rest, &end, 10);
+    if (end == rest || *end || n > COORD_LIST_MAX || i > n)
+        return false;
+    *node = (uint8_t)(i - 1);
+    *nodes = (uint8_t)n;
+    return true;
+}
+
 static int serve_memory(const struct design *d, const struct knobs *knobs, enum pawl_keys keys, struct net_addr at)
 {
     bool ranges = d->features & DESIGN_RANGES;
@@ -406,8 +426,15 @@ static int serve_memory(const struct design *d, const struct knobs *knobs, enum 
     struct memory_kernel kernel = {
         .devices = opts.devices, .mode = plane_mode(), .pins = opts.pins, .remove = opts.remove, .report = report};
     const struct memory_home home = memory_kernel_home(&kernel);
+    uint8_t node = 0, nodes = 0;
+    if (opts.node && !parse_node(opts.node, &node, &nodes))
+        return cli_say("serve", EXIT_USAGE, "--node is I/N, node I of N up to %u, not '%s'", COORD_LIST_MAX, opts.node);
+    if (nodes > 1 && opts.local)
+        return cli_say("serve", EXIT_USAGE, "--local is for spaces with one memory node");
     const struct memory_node_params p = {
         .layout = {.design = d,
+                   .node = node,
+                   .nodes = nodes,
                    .knobs = knobs,
                    .keys = keys,
                    .capacity = ranges && !opts.locks_seen ? NODE_LOCKS_RANGES : opts.locks,
@@ -441,6 +468,8 @@ static int check_kernel(const struct args *usage, bool memory)
     if (opts.devices && !memory)
         return args_complain(usage, "--dev is for designs on a memory node, and '%s' has none; see 'pawl switch --dev'",
                              opts.design);
+    if (opts.node && !memory)
+        return args_complain(usage, "--node is for designs on memory nodes, and '%s' runs on none", opts.design);
     if (opts.local && (opts.devices || !memory))
         return args_complain(usage, "--local is for memory nodes in a process: atomics of the kernel's program are not the CPU's");
     if (!opts.devices && (opts.mode || opts.pins || opts.remove))

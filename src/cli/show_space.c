@@ -82,6 +82,11 @@ static uint64_t bytes_used(const struct observer *o)
     return stat(o->segment->path, &st) ? 0 : (uint64_t)st.st_blocks * 512;
 }
 
+static uint32_t node_count(const struct layout_header *h)
+{
+    return h->nodes ? h->nodes : 1;
+}
+
 static int print_space(const struct observer *o, const char *place, const struct session_counts *c)
 {
     const struct layout_header *h = &o->header;
@@ -91,7 +96,7 @@ static int print_space(const struct observer *o, const char *place, const struct
         printf("segment    %s, %" PRIu64 " KiB, %" PRIu64 " KiB in use\n", o->segment->path, o->segment->size / 1024,
                bytes_used(o) / 1024);
     else
-        printf("memory     of a memory node, %" PRIu64 " KiB\n", h->total_bytes / 1024);
+        printf("memory     of memory node %u of %u, %" PRIu64 " KiB\n", h->node + 1u, node_count(h), h->total_bytes / 1024);
     printf("design     %s: %s\n", o->space.design->name, o->space.design->summary);
     printf("keys       %s, room for %" PRIu64 " locks\n", cli_keys_name(h->keys), h->capacity);
     if (h->range_units)
@@ -119,6 +124,10 @@ static int json_space(const struct observer *o, const char *place, const struct 
         json_u64(&j, "bytes_used", bytes_used(o));
     else
         json_null(&j, "bytes_used");
+    if (!o->segment) {
+        json_u64(&j, "node", h->node + 1u);
+        json_u64(&j, "nodes", node_count(h));
+    }
     json_string(&j, "design", o->space.design->name);
     json_string(&j, "keys", cli_keys_name(h->keys));
     json_u64(&j, "capacity", h->capacity);

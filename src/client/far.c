@@ -109,6 +109,17 @@ int far_attach(struct node_udp *u, const char *name, struct layout_header *out)
     return rc;
 }
 
+int far_check_place(const struct net_where *w, const char *name, const struct layout_header *h)
+{
+    uint32_t nodes = h->nodes ? h->nodes : 1;
+    if (nodes == w->nodes && h->node == w->node)
+        return 0;
+    return explain(-EINVAL,
+                   "%s is memory node %u of %u of its space, and the place names it as %u of %u; name all nodes in their order, "
+                   "as in pawl://A,B:PORT/SPACE",
+                   name, h->node + 1u, nodes, w->node + 1, w->nodes);
+}
+
 int far_is_node(const char *place, bool *is_node)
 {
     struct net_where w;

@@ -19,6 +19,9 @@ void far_close(struct node_udp *u); /* may be null; tells the node */
 /* Reads where everything is, checks it, and has the endpoint do what the space was made for. */
 int far_attach(struct node_udp *u, const char *name, struct layout_header *out);
 
+/* Whether the node is the one of the space's nodes that its place says. */
+int far_check_place(const struct net_where *w, const char *name, const struct layout_header *h);
+
 /* The node's memory, if the node and this process are on one machine, and the node agrees; else null. */
 void *far_map(const struct node_udp *u, const char *space);
 

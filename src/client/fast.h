@@ -17,6 +17,7 @@
 /* Lies in a page that a forked child sees empty, so that `cells` is null in the child, too. */
 struct fast {
     struct word_fast word;
+    const struct seat *seat;
     uint64_t alive;       /* FAST_ALIVE in the process that opened the handle */
     char *cells;          /* null: this path is not available */
     const char *names;    /* null: keys are numbers */
@@ -37,6 +38,7 @@ static inline void fast_init(struct fast *f, const struct locker *l, uint64_t id
     if (!fab_is_shm(l->seat.ep) || l->seat.space->design->acquire != design_word.acquire)
         return;
     word_fast_init(&f->word, &l->seat);
+    f->seat = &l->seat;
     f->cells = fab_shm_ptr(l->seat.ep, l->table.cells);
     f->names = l->table.keys == PAWL_KEYS_NAMED ? fab_shm_ptr(l->seat.ep, l->table.names) : NULL;
     f->mask = l->table.buckets - 1;
@@ -88,26 +90,25 @@ static inline uint64_t fast_load64(const char *bytes)
 /* Whether a cell's name is this one. It is stored as words that begin with its length (table.c). */
 static inline bool fast_name_is(const uint64_t *there, const char *name, uint64_t len)
 {
-    uint64_t first = len, words = (len + 1) / 8, rest = (len + 1) % 8;
-    if (likely(len >= 8))
-        first |= fast_load64(name) << 8;
-    else
+    uint64_t first = len, last = len / 8; /* the word of the name's last byte, */
+    if (unlikely(len < 8)) {
         for (uint64_t i = 0; i < len; i++)
             first |= (uint64_t)(unsigned char)name[i] << 8 * (i + 1);
-    uint64_t other = __atomic_load_n(&there[0], __ATOMIC_ACQUIRE) ^ first;
-    if (unlikely(len < 8))
-        return !other;
-    for (uint64_t i = 1; i < words; i++)
+        return __atomic_load_n(&there[0], __ATOMIC_ACQUIRE) == first;
+    }
+    first |= fast_load64(name) << 8;
+    uint64_t end = fast_load64(name + len - 8) >> 8 * (7 - len % 8); /* which begins in the middle of these eight */
+    uint64_t other =
+        (__atomic_load_n(&there[0], __ATOMIC_ACQUIRE) ^ first) | (__atomic_load_n(&there[last], __ATOMIC_ACQUIRE) ^ end);
+    for (uint64_t i = 1; i < last; i++)
         other |= __atomic_load_n(&there[i], __ATOMIC_ACQUIRE) ^ fast_load64(name + 8 * i - 1);
-    if (rest) /* the name's last 8 bytes without those before */
-        other |= __atomic_load_n(&there[words], __ATOMIC_ACQUIRE) ^ fast_load64(name + len - 8) >> 8 * (8 - rest);
     return !other;
 }
 
 /* The same by name. By value, so that the caller's variables stay in registers; no cell has the index UINT64_MAX. */
 static inline struct cell fast_find_name(const struct fast *f, pawl_key key)
 {
-    uint64_t hash = hash_bytes(key.name, key.id, 0), index = table_home(hash, f->home_shift), meta;
+    uint64_t hash = hash_bytes_inline(key.name, key.id, 0), index = table_home(hash, f->home_shift), meta;
     for (unsigned n = 0; n < FAST_PROBES; n++, index = (index + 1) & f->mask)
         if (likely(fast_cell_has(f->cells + (index << f->cell_shift), hash, &meta)) &&
             likely(fast_name_is((const uint64_t *)(f->names + index * LAYOUT_NAME_BYTES), key.name, key.id)))
@@ -115,38 +116,65 @@ static inline struct cell fast_find_name(const struct fast *f, pawl_key key)
     return (struct cell){.index = UINT64_MAX};
 }
 
-/* Takes the lock in that cell with the record that this thread keeps. FAST_NO: not taken, the record is kept as before;
- * FAST_STRAY: taken, but the cell belongs to another key by now. */
+/* The lease word if the session lives, else 0. Asked after a lock was taken (I1). No clock: a lease that was not withdrawn by now
+ * keeps the session for SEAT_GRACE_NS at least. */
+static inline uint64_t fast_lease(const struct fast *f)
+{
+    uint64_t lease = __atomic_load_n(f->word.lease, __ATOMIC_ACQUIRE);
+    bool alive = lease >> LEASE_WITHDRAWN_SHIFT == f->word.live && !__atomic_load_n(f->word.ended, __ATOMIC_ACQUIRE);
+    return likely(alive) ? lease : 0;
+}
+
+/* Takes the lock in that cell with the record that this thread keeps. FAST_NO: not taken, the record is kept as before; FAST_STRAY:
+ * taken, but the cell belongs to another key by now, or the session does not live; the grant is to be given back. */
 enum fast_result { FAST_NO, FAST_HELD, FAST_STRAY };
 
 static inline enum fast_result fast_lock(const struct fast *f, char *cell, uint64_t index, uint64_t meta, enum pawl_mode mode,
-                                         struct hold *h)
+                                         pawl_grant *out)
 {
     struct hold_kept *kept = &hold_kept;
     if (unlikely(kept->session != f->session || mode - PAWL_SHARED > PAWL_EXCLUSIVE - PAWL_SHARED))
         return FAST_NO;
     struct word_lock *lock = (struct word_lock *)(cell + f->lock_offset);
-    h->index = index;
-    h->mode = mode;
-    h->record = kept->record;
-    h->serial = (record_serial(f->word.records[h->record]) + 1) & FIELD_MAX(RECORD_SERIAL_BITS);
-    uint64_t index_serial = record_word(RECORD_FREE, h->serial, index);
-    if (unlikely(!word_fast_lock(&f->word, lock, h->record, index_serial, mode == PAWL_SHARED, &h->token))) {
-        __atomic_store_n(&f->word.records[h->record], record_word(RECORD_SPARE, h->serial, 0), __ATOMIC_RELEASE);
+    uint32_t record = kept->record;
+    uint64_t serial = (record_serial(f->word.records[record]) + 1) & FIELD_MAX(RECORD_SERIAL_BITS), token;
+    uint64_t index_serial = record_word(RECORD_FREE, serial, index);
+    if (unlikely(!word_fast_lock(&f->word, lock, record, index_serial, mode == PAWL_SHARED, &token))) {
+        __atomic_store_n(&f->word.records[record], record_word(RECORD_SPARE, serial, 0), __ATOMIC_RELEASE);
         return FAST_NO;
     }
     kept->session = 0;
-    return likely(f->keys == PAWL_KEYS_DENSE || __atomic_load_n((uint64_t *)cell + 1, __ATOMIC_ACQUIRE) == meta) ? FAST_HELD
-                                                                                                                 : FAST_STRAY;
+    uint64_t lease = fast_lease(f);
+    *out = (pawl_grant){
+        .token = token,
+        .expiry_ns = lease_expiry_ns(lease),
+        .mode = mode,
+        .hold = record,
+        .index = index,
+        .serial = f->identity | serial,
+    };
+    bool same = f->keys == PAWL_KEYS_DENSE || __atomic_load_n((uint64_t *)cell + 1, __ATOMIC_ACQUIRE) == meta;
+    return likely(lease && same) ? FAST_HELD : FAST_STRAY;
 }
 
-/* After the lock was taken (I1): the lease if the session lives, else 0. */
-static inline uint64_t fast_lease(const struct fast *f)
+/* The lock is free: the thread keeps the record for its next one. */
+static inline void fast_keep(const struct fast *f, const pawl_grant *g)
 {
-    uint64_t now = world_clock(CLOCK_MONOTONIC_COARSE);
-    uint64_t lease = __atomic_load_n(f->word.lease, __ATOMIC_ACQUIRE);
-    bool alive = lease >> LEASE_EPOCH_SHIFT == f->word.live && now >> LEASE_STAMP_SHIFT < lease_stamp(lease);
-    return likely(alive) ? lease : 0;
+    hold_kept.session = f->session;
+    hold_kept.record = g->hold;
+    uint64_t serial = g->serial & FIELD_MAX(RECORD_SERIAL_BITS);
+    __atomic_store_n(&f->word.records[g->hold], record_word(RECORD_SPARE, serial, 0), __ATOMIC_RELEASE);
+}
+
+/* Others wait for the lock, or the grant is not a hold. A function of its own, so that it takes no registers from the usual path.
+ */
+static __attribute__((noinline, unused)) bool fast_unlock_waited(const struct fast *f, const pawl_grant *g, struct word_lock *lock)
+{
+    if (!word_fast_unlock(&f->word, lock, g->hold, g->token, WORD_WAITERS))
+        return false;
+    fast_keep(f, g);
+    fab_wake(f->seat->ep, space_lock_addr(f->seat->space, g->index), WORD_WATCH, 1);
+    return true;
 }
 
 static inline bool fast_unlock(const struct fast *f, const pawl_grant *g)
@@ -156,12 +184,9 @@ static inline bool fast_unlock(const struct fast *f, const pawl_grant *g)
                  g->serial >> RECORD_SERIAL_BITS != f->identity >> RECORD_SERIAL_BITS || kept->session || !kept->returns))
         return false;
     struct word_lock *lock = (struct word_lock *)(f->cells + (g->index << f->cell_shift) + f->lock_offset);
-    if (unlikely(!word_fast_unlock(&f->word, lock, g->hold, g->token)))
-        return false;
-    kept->session = f->session;
-    kept->record = g->hold;
-    uint64_t serial = g->serial & FIELD_MAX(RECORD_SERIAL_BITS);
-    __atomic_store_n(&f->word.records[g->hold], record_word(RECORD_SPARE, serial, 0), __ATOMIC_RELEASE);
+    if (unlikely(!word_fast_unlock(&f->word, lock, g->hold, g->token, 0)))
+        return fast_unlock_waited(f, g, lock);
+    fast_keep(f, g);
     return true;
 }
 

@@ -39,6 +39,8 @@ static int look_far(const char *place, struct observer *o)
         rc = explain(-PAWL_ENOTSUP, "pawl://%s is a rack: 'pawl ls' and 'pawl show NAME' look at its locks", place);
     if (!rc)
         rc = net_where_parse(place, &w);
+    if (!rc && w.coordinators.count > 1)
+        rc = explain(-EINVAL, "pawl://%s names %u memory nodes; look at one of them at a time", place, w.coordinators.count);
     char *name = rc ? NULL : far_name(&w);
     if (!rc)
         rc = name ? far_open(&w, name, 0, world_now(&world_real) + LOOK_NS, &o->far) : -ENOMEM;

@@ -178,20 +178,20 @@ static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint
 #define CALLS                                                                                                                      \
     .on_memory = true, .lock = lock, .unlock = unlock, .lock_all = lock_all, .convert = convert, .extend = extend, .check = check, \
     .query = query, .lock_range = lock_range, .reshape = reshape, .split = split, .begin = memory_begin, .pump = memory_pump,      \
-    .cancel = memory_cancel, .wait = memory_wait
+    .cancel = memory_cancel, .admit = memory_admit
 
 const struct session_ops memory_ops = {
     .scheme = "local:",
     .open = memory_open,
     .close = memory_close,
-    .admit = memory_admit,
+    .wait = memory_wait,
     .changed = memory_changed,
     CALLS,
 };
 
 const struct session_ops memory_far_ops = {
     .close = memory_far_close,
-    .admit = memory_far_admit,
+    .wait = memory_far_wait,
     .changed = memory_far_changed,
     CALLS,
 };

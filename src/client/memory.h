@@ -2,7 +2,7 @@
 /* A session on memory: local:NAME, the shared memory of this machine, or pawl://ADDRESS:PORT/SPACE where a memory node listens. On
  * shared memory every process maps the space's segment. In both a session locks through a locker. memory_open.c opens and closes a
  * session on shared memory, memory_far.c one on a memory node, memory.c has the calls, memory_async.c the operations that wait
- * without a thread (on shared memory). */
+ * without a thread, memory_far_async.c what is different about them on a memory node. */
 #ifndef PAWL_CLIENT_MEMORY_H
 #define PAWL_CLIENT_MEMORY_H
 
@@ -10,20 +10,23 @@
 #include "client/segment.h"
 #include "fabric/near.h"
 #include "fabric/node_udp.h"
+#include "fabric/parking.h"
 #include "world/fiber.h"
 
 /* The task of an operation in flight: a fiber, resumed when its condition may have changed, by a thread that reaps or by the
  * library's. */
 struct memory_task {
-    struct fab_ep ep;     /* the session's, but its wait parks the fiber */
-    struct locker locker; /* the session's, through that endpoint */
+    struct fab_ep ep;           /* on shared memory: the session's, but its wait parks the fiber */
+    struct fab_parking parking; /* on a memory node: what its endpoint does instead of putting a thread to sleep */
+    struct locker locker;       /* the session's, through that endpoint */
     struct async_op *op;
     struct fiber *fiber;
-    /* While the fiber is parked: what it waits for, and what it is told when it goes on. */
+    /* While the fiber is parked: what it waits for (on a memory node: a change at the endpoint), and what it is told when it goes
+     * on. */
     const struct fab_cond *conds;
     unsigned cond_count;
     uint64_t deadline;
-    bool cancelled;
+    bool cancellable, cancelled;
     int outcome;
 };
 
@@ -44,6 +47,8 @@ struct memory_session {
     struct fiber_pool pool;
     bool pool_ready; /* the stacks are made when first needed */
     struct memory_task tasks[PAWL_INFLIGHT_MAX];
+    unsigned reapers;  /* on a memory node: threads that resume operations while they wait for one; atomic */
+    bool called;       /* likewise: operations were submitted or cancelled since the library's thread slept; the endpoint's lock */
     uint32_t doorbell; /* rises when the set of parked tasks has changed or the library's thread should look up */
 };
 
@@ -62,7 +67,6 @@ int memory_close(struct pawl *p);
 struct net_where;
 int memory_far_open(const struct net_where *w, const pawl_options *o, struct pawl **out);
 int memory_far_close(struct pawl *p);
-int memory_far_admit(struct pawl *p, const pawl_request *r, uint64_t *index);
 void memory_far_changed(struct pawl *p);
 
 /* Whether a space has what the options require; explained. */
@@ -77,6 +81,7 @@ int memory_admit(struct pawl *p, const pawl_request *r, uint64_t *index);
 int memory_begin(struct pawl *p, struct async_op *op);
 void memory_pump(struct pawl *p);
 void memory_cancel(struct pawl *p, struct async_op *op);
+struct memory_task *memory_waiting_task(struct memory_session *m, unsigned i); /* of an operation that waits, or null */
 int memory_wait(struct pawl *p, uint64_t deadline);
 void memory_changed(struct pawl *p);
 
@@ -86,5 +91,15 @@ void memory_drain(struct memory_session *m);
 /* The library's thread: resumes what can go on, then sleeps until something may have changed, the doorbell rings, or the
  * deadline. */
 void memory_serve(struct memory_session *m, uint64_t deadline);
+
+/* ---- memory_far_async.c ---- */
+
+int memory_far_park(struct fab_parking *p, uint64_t until, bool cancellable);
+bool memory_far_may_go_on(const struct memory_session *m, const struct memory_task *t, uint64_t now, int *outcome);
+int memory_far_wait(struct pawl *p, uint64_t deadline);
+void memory_far_drain(struct memory_session *m);
+
+/* The library's thread: as memory_serve. False: nothing is in flight, or a thread that reaps sees to it. */
+bool memory_far_serve(struct memory_session *m, uint64_t deadline);
 
 #endif

@@ -67,7 +67,10 @@ static void run_task(void *arg)
 static void resume(struct memory_session *m, struct memory_task *t)
 {
     t->op->state = ASYNC_RUNNING;
-    if (!fiber_resume(t->fiber)) {
+    fab_parking_set(m->far ? &t->parking : NULL);
+    bool ended = fiber_resume(t->fiber);
+    fab_parking_set(NULL);
+    if (!ended) {
         assert(t->op->state == ASYNC_WAITING);
         return;
     }
@@ -75,8 +78,10 @@ static void resume(struct memory_session *m, struct memory_task *t)
     async_finish(&m->handle.async, t->op, t->op->completion.result);
 }
 
-static bool may_go_on(const struct memory_task *t, uint64_t now, int *outcome)
+static bool may_go_on(const struct memory_session *m, const struct memory_task *t, uint64_t now, int *outcome)
 {
+    if (m->far)
+        return memory_far_may_go_on(m, t, now, outcome);
     if (t->cancelled) {
         *outcome = -ECANCELED;
         return true;
@@ -92,8 +97,7 @@ static bool may_go_on(const struct memory_task *t, uint64_t now, int *outcome)
     return now >= t->deadline;
 }
 
-/* The task of an operation that waits, or null. */
-static struct memory_task *waiting_task(struct memory_session *m, unsigned i)
+struct memory_task *memory_waiting_task(struct memory_session *m, unsigned i)
 {
     return m->handle.async.ops[i].state == ASYNC_WAITING ? &m->tasks[i] : NULL;
 }
@@ -104,8 +108,8 @@ void memory_pump(struct pawl *p)
     struct memory_session *m = memory_of(p);
     uint64_t now = world_now(&world_real);
     for (unsigned i = 0; i < PAWL_INFLIGHT_MAX; i++) {
-        struct memory_task *t = waiting_task(m, i);
-        if (t && may_go_on(t, now, &t->outcome))
+        struct memory_task *t = memory_waiting_task(m, i);
+        if (t && may_go_on(m, t, now, &t->outcome))
             resume(m, t);
     }
 }
@@ -135,8 +139,12 @@ int memory_begin(struct pawl *p, struct async_op *op)
     }
     *t = (struct memory_task){.ep = m->ep, .locker = m->locker, .op = op, .fiber = fiber_pool_take(&m->pool)};
     assert(t->fiber); /* as many as tasks */
-    t->ep.ops = &parking_ops;
-    t->locker.seat.ep = &t->ep;
+    if (m->far) {
+        t->parking.park = memory_far_park;
+    } else {
+        t->ep.ops = &parking_ops;
+        t->locker.seat.ep = &t->ep;
+    }
     fiber_start(t->fiber, run_task, t);
     resume(m, t);
     return 0;
@@ -180,7 +188,7 @@ void memory_drain(struct memory_session *m)
 static bool gather(struct memory_session *m, struct futex_waitv *waits, unsigned *count, uint64_t *deadline)
 {
     for (unsigned i = 0; i < PAWL_INFLIGHT_MAX; i++) {
-        struct memory_task *t = waiting_task(m, i);
+        struct memory_task *t = memory_waiting_task(m, i);
         if (!t)
             continue;
         *deadline = min_u64(*deadline, t->deadline);

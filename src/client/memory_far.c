@@ -17,43 +17,80 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define CONNECT_NS (15 * NS_PER_S) /* for which a node is asked: longer than a lease, which it may have to wait out */
 #define ROUND_NS (500 * NS_PER_MS) /* how often the session is renewed, if its lease is longer than three of these */
 #define FLUSH_NS (1 * NS_PER_MS)   /* how long a store to a word of the session's own may wait for a verb that takes it along */
 #define BUSY_ROUNDS 16 /* flushes without anything to send, after which the library's thread sleeps until it is called */
 
 /* ---- the library's thread ---- */
 
-/* Asleep until it is called or its time has come; else it looks every FLUSH_NS, and need not be called. */
-enum { AWAKE = 0, ASLEEP = 1 };
+/* Asleep, or waiting for packets of operations in flight, until it is called or its time has come; else it looks every FLUSH_NS,
+ * and need not be called. */
+enum { AWAKE = 0, ASLEEP = 1, SERVING = 2 };
 
+/* With the endpoint's lock. */
 static void ring(struct memory_session *m)
 {
-    if (__atomic_exchange_n(&m->doorbell, AWAKE, __ATOMIC_ACQ_REL) == ASLEEP)
+    switch (__atomic_exchange_n(&m->doorbell, AWAKE, __ATOMIC_ACQ_REL)) {
+    case ASLEEP:
         syscall(SYS_futex, &m->doorbell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+        break;
+    case SERVING:
+        node_udp_nudge(m->far);
+        break;
+    default:
+        break;
+    }
 }
 
+/* Operations may have nearer deadlines than the threads know that wait for packets. */
 void memory_far_changed(struct pawl *p)
 {
-    ring(memory_of(p));
+    struct memory_session *m = memory_of(p);
+    struct fab_node *n = &m->far->node;
+    n->io->lock(n);
+    m->called = true;
+    ring(m);
+    node_udp_nudge(m->far);
+    n->io->unlock(n);
 }
 
 /* With the endpoint's lock. */
 static void on_pending(void *ctx)
 {
     struct memory_session *m = ctx;
-    if (__atomic_load_n(&m->doorbell, __ATOMIC_RELAXED) == ASLEEP)
+    if (__atomic_load_n(&m->doorbell, __ATOMIC_RELAXED) != AWAKE)
         ring(m);
+}
+
+/* From now on `ring` wakes this thread. False: there was a call that did not. */
+static bool lie_down(struct memory_session *m, uint32_t how)
+{
+    struct fab_node *n = &m->far->node;
+    n->io->lock(n);
+    bool idle = !n->open && !m->called && !__atomic_load_n(&m->handle.stop, __ATOMIC_ACQUIRE);
+    m->called = false;
+    __atomic_store_n(&m->doorbell, idle ? how : AWAKE, __ATOMIC_RELEASE);
+    n->io->unlock(n);
+    return idle;
 }
 
 static void sleep_until(struct memory_session *m, uint64_t until)
 {
     uint64_t now = world_now(&world_real), left = until > now ? until - now : 0;
     struct timespec patience = {.tv_sec = (time_t)(left / NS_PER_S), .tv_nsec = (long)(left % NS_PER_S)};
-    __atomic_store_n(&m->doorbell, ASLEEP, __ATOMIC_SEQ_CST);
-    if (!__atomic_load_n(&m->handle.stop, __ATOMIC_ACQUIRE))
+    if (lie_down(m, ASLEEP))
         syscall(SYS_futex, &m->doorbell, FUTEX_WAIT_PRIVATE, ASLEEP, &patience, NULL, 0);
     __atomic_store_n(&m->doorbell, AWAKE, __ATOMIC_RELEASE);
+}
+
+/* Operations in flight, while there are any. False: there are none, or a thread that reaps sees to them. */
+static bool serve_until(struct memory_session *m, uint64_t until, bool idle)
+{
+    if (!idle || !lie_down(m, SERVING))
+        until = min_u64(until, world_now(&world_real) + FLUSH_NS);
+    bool served = memory_far_serve(m, until);
+    __atomic_store_n(&m->doorbell, AWAKE, __ATOMIC_RELEASE);
+    return served;
 }
 
 static void nap(void)
@@ -82,7 +119,9 @@ static void keep(struct memory_session *m)
         uint64_t requests, due = fab_node_tick(n, &requests);
         idle = requests != sent || due != UINT64_MAX ? 0 : idle + 1;
         sent = requests;
-        if (idle < BUSY_ROUNDS)
+        if (serve_until(m, next, idle >= BUSY_ROUNDS))
+            continue;
+        if (idle < BUSY_ROUNDS || __atomic_load_n(&m->reapers, __ATOMIC_ACQUIRE))
             nap();
         else
             sleep_until(m, next);
@@ -122,7 +161,7 @@ static void *library_thread(void *arg)
 /* A process that said that it would use the memory directly, and cannot, connects once more without saying so. */
 static int connect_node(struct memory_session *m, const struct net_where *w)
 {
-    uint64_t deadline = world_now(&world_real) + CONNECT_NS;
+    uint64_t deadline = w->deadline;
     int rc = far_open(w, m->name, w->through_node ? 0 : fab_shm_proof(), deadline, &m->far);
     if (rc || !(m->far->node.can & VERBS_CAN_NEAR))
         return rc;
@@ -134,11 +173,13 @@ static int connect_node(struct memory_session *m, const struct net_where *w)
     return far_open(w, m->name, 0, deadline, &m->far);
 }
 
-static int attach(struct memory_session *m, const pawl_options *o)
+static int attach(struct memory_session *m, const struct net_where *w, const pawl_options *o)
 {
     struct layout_header header;
     const struct layout_header *h = &header;
     int rc = far_attach(m->far, m->name, &header);
+    if (!rc)
+        rc = far_check_place(w, m->name, h);
     if (!rc)
         rc = memory_check_requirements(o, h, m->name);
     if (rc)
@@ -202,7 +243,7 @@ int memory_far_open(const struct net_where *w, const pawl_options *o, struct paw
     if (!rc)
         rc = connect_node(m, w);
     if (!rc)
-        rc = attach(m, o);
+        rc = attach(m, w, o);
     if (!rc)
         rc = make_books(m);
     if (!rc) {
@@ -223,16 +264,9 @@ int memory_far_close(struct pawl *p)
     struct memory_session *m = memory_of(p);
     if (!handle_is_ours(p)) /* thread and connection are the parent's: a child leaves its copies alone */
         return 0;
+    memory_far_drain(m);
     handle_stop(p, memory_far_changed);
     int rc = m->close_result;
     free_far(m);
     return rc;
-}
-
-/* Operations in flight need a fabric that waits without a thread. */
-int memory_far_admit(struct pawl *p, const pawl_request *r, uint64_t *index)
-{
-    (void)r, (void)index;
-    return explain(-PAWL_ENOTSUP, "%s: sessions on a memory node have no asynchronous operations; use a thread",
-                   memory_of(p)->name);
 }

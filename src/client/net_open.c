@@ -3,6 +3,7 @@
 #include "client/memory.h"
 #include "client/net.h"
 #include "client/net_where.h"
+#include "client/nodes.h"
 #include "client/offered.h"
 #include "cluster/join.h"
 #include "lib/explain.h"
@@ -305,7 +306,12 @@ int net_open(const char *place, const pawl_options *o, const struct knobs *knobs
     rc = -ESTALE;
     for (unsigned i = 0; i < OPEN_TRIES_MAX && rc == -ESTALE; i++) /* the host's last process may be leaving just now */
         rc = open_once(w, o, out);
-    return rc == -EPROTOTYPE ? memory_far_open(&w, o, out) : rc;
+    if (rc != -EPROTOTYPE)
+        return rc;
+    if (w.coordinators.count > 1)
+        return nodes_open(&w, o, out);
+    w.nodes = 1;
+    return memory_far_open(&w, o, out);
 }
 
 int net_close(struct pawl *p)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a rack is: what comes after "pawl://". */
+/* Where a rack is, or the memory nodes of a space: what comes after "pawl://". */
 #ifndef PAWL_CLIENT_NET_WHERE_H
 #define PAWL_CLIENT_NET_WHERE_H
 
@@ -10,9 +10,10 @@ struct net_where {
     struct coord_list coordinators;
     struct net_addr self; /* ip of this host; 0: whatever leads to the coordinator */
     char space[COORD_NAME_LEN];
-    bool through_node; /* on a memory node's own machine, too, its memory is used by verbs alone */
-    bool afxdp;        /* packets go past the network stack, if that is possible */
-    uint64_t deadline; /* of opening (CLOCK_MONOTONIC): the caller's to set */
+    uint32_t node, nodes; /* of a memory node: which one of how many it has to be */
+    bool through_node;    /* on a memory node's own machine, too, its memory is used by verbs alone */
+    bool afxdp;           /* packets go past the network stack, if that is possible */
+    uint64_t deadline;    /* of opening (CLOCK_MONOTONIC): the caller's to set */
 };
 
 /* ADDRESS[:PORT][,ADDRESS]...:PORT/SPACE[?host=ADDRESS][&wire=afxdp][&memory=verbs]. Errors are explained. */

@@ -26,61 +26,62 @@ uint64_t pawl_in(uint64_t ns)
 
 /* ---- locking ---- */
 
-/* Not inlined: numbers must not pay for what names need. */
-__attribute__((noinline)) static struct cell find_name_at_once(const struct fast *f, pawl_key key)
-{
-    bool is_name = f->keys == PAWL_KEYS_NAMED && key.id - 1 < PAWL_NAME_MAX;
-    return is_name ? fast_find_name(f, key) : (struct cell){.index = UINT64_MAX};
-}
-
-/* Where the key's lock is, if that can be said without searching far. */
-static inline char *find_at_once(const struct fast *f, pawl_key key, uint64_t *index, uint64_t *meta)
-{
-    if (likely(!key.name))
-        return f->keys != PAWL_KEYS_NAMED ? fast_find(f, key.id, index, meta) : NULL;
-    struct cell place = find_name_at_once(f, key);
-    *index = place.index;
-    *meta = place.meta;
-    return place.index != UINT64_MAX ? f->cells + (place.index << f->cell_shift) : NULL;
-}
-
 __attribute__((noinline)) static int lock_with_care(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
     return HANDLE_CALL(p, lock, key, mode, deadline, out);
 }
 
 /* The cell was given to another key just as we took its lock, or the session is lost. */
-__attribute__((noinline)) static void undo(pawl *p, uint64_t index, uint64_t token, uint64_t serial, uint32_t record,
-                                           enum pawl_mode mode)
+__attribute__((noinline)) static int lock_again(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
-    const pawl_grant g = {.token = token, .mode = mode, .hold = record, .index = index, .serial = p->fast->identity | serial};
-    p->ops->unlock(p, &g);
+    p->ops->unlock(p, out);
+    *out = (pawl_grant){0};
+    return lock_with_care(p, key, mode, deadline, out);
+}
+
+static inline int lock_cell(pawl *p, pawl_key key, char *cell, uint64_t index, uint64_t meta, enum pawl_mode mode,
+                            uint64_t deadline, pawl_grant *out)
+{
+    enum fast_result result = fast_lock(p->fast, cell, index, meta, mode, out);
+    if (likely(result == FAST_HELD))
+        return 0;
+    return result == FAST_NO ? lock_with_care(p, key, mode, deadline, out) : lock_again(p, key, mode, deadline, out);
+}
+
+static inline int lock_number(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+{
+    const struct fast *f = p->fast;
+    uint64_t index, meta;
+    char *cell = NULL;
+    if (likely(f->cells && f->keys != PAWL_KEYS_NAMED))
+        cell = fast_find(f, key.id, &index, &meta);
+    if (unlikely(!cell))
+        return lock_with_care(p, key, mode, deadline, out);
+    return lock_cell(p, key, cell, index, meta, mode, deadline, out);
+}
+
+static inline int lock_name(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+{
+    const struct fast *f = p->fast;
+    struct cell place = {.index = UINT64_MAX};
+    if (likely(f->cells && f->keys == PAWL_KEYS_NAMED && key.id - 1 < PAWL_NAME_MAX))
+        place = fast_find_name(f, key);
+    if (unlikely(place.index == UINT64_MAX))
+        return lock_with_care(p, key, mode, deadline, out);
+    return lock_cell(p, key, f->cells + (place.index << f->cell_shift), place.index, place.meta, mode, deadline, out);
+}
+
+/* Not inlined: an exclusive lock of a number must not pay for what names and readers need. */
+__attribute__((noinline)) static int lock_other(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+{
+    return key.name ? lock_name(p, key, mode, deadline, out) : lock_number(p, key, mode, deadline, out);
 }
 
 static inline int lock_until(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
-    uint64_t index, meta;
-    char *cell = NULL;
-    if (likely(p->fast->cells))
-        cell = find_at_once(p->fast, key, &index, &meta);
-    if (unlikely(!cell))
-        return lock_with_care(p, key, mode, deadline, out);
-    struct hold h;
-    enum fast_result result = fast_lock(p->fast, cell, index, meta, mode, &h);
-    uint64_t lease = likely(result == FAST_HELD) ? fast_lease(p->fast) : 0;
-    if (likely(lease)) {
-        out->token = h.token;
-        out->expiry_ns = lease_expiry_ns(lease);
-        out->mode = mode;
-        out->hold = h.record;
-        out->index = index;
-        out->serial = p->fast->identity | h.serial;
-        out->start = out->end = 0;
-        return 0;
-    }
-    if (result != FAST_NO) /* by value: a hold without a pointer to it stays in registers */
-        undo(p, h.index, h.token, h.serial, h.record, h.mode);
-    return lock_with_care(p, key, mode, deadline, out);
+    if (likely(!key.name && mode == PAWL_EXCLUSIVE))
+        return lock_number(p, key, PAWL_EXCLUSIVE, deadline, out);
+    return lock_other(p, key, mode, deadline, out);
 }
 
 int pawl_lock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *out)

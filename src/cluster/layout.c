@@ -125,7 +125,7 @@ int layout_make(const struct layout_params *p, struct layout_header *out)
 {
     if (!p->capacity || p->capacity > LAYOUT_CAPACITY_MAX || !p->sessions || p->sessions > SLOTS_MAX || !p->holds ||
         p->holds > RECORDS_MAX || p->keys < PAWL_KEYS_NAMED || p->keys > PAWL_KEYS_DENSE || p->caps >> FAB_CAPS ||
-        strlen(p->design->name) >= LAYOUT_DESIGN_LEN)
+        (p->nodes && p->node >= p->nodes) || strlen(p->design->name) >= LAYOUT_DESIGN_LEN)
         return -EINVAL;
     int refused = layout_check_caps(p->design, p->keys, p->caps);
     if (refused)
@@ -136,7 +136,9 @@ int layout_make(const struct layout_params *p, struct layout_header *out)
         .features = LAYOUT_FEATURES,
         .byte_order = LAYOUT_BYTE_ORDER,
         .header_bytes = LAYOUT_HEADER_BYTES,
-        .keys = p->keys,
+        .keys = (uint16_t)p->keys,
+        .node = p->node,
+        .nodes = p->nodes,
         .capacity = p->capacity,
         .buckets = buckets_for(p->keys, p->capacity),
         .slot_count = p->sessions,
@@ -202,6 +204,8 @@ const char *layout_fault(const struct layout_header *h, uint64_t size)
     struct layout_params p = {
         .design = design,
         .keys = (enum pawl_keys)h->keys,
+        .node = h->node,
+        .nodes = h->nodes,
         .capacity = h->capacity,
         .sessions = h->slot_count,
         .holds = h->record_count,

@@ -6,7 +6,7 @@
 #include "designs/core/design.h"
 
 #define LAYOUT_MAGIC UINT64_C(0x314c574150534b4c) /* reads "LKSPAWL1" in memory */
-#define LAYOUT_VERSION 6
+#define LAYOUT_VERSION 7
 #define LAYOUT_FEATURES 0 /* bits that a reader must know; none yet, so any is refused */
 #define LAYOUT_BYTE_ORDER UINT32_C(0x01020304)
 #define LAYOUT_BOOT_ID_LEN 16
@@ -25,7 +25,8 @@ struct layout_header {
     uint32_t header_bytes;
     uint8_t boot_id[LAYOUT_BOOT_ID_LEN];
     char design[LAYOUT_DESIGN_LEN];
-    uint32_t keys; /* enum pawl_keys */
+    uint16_t keys;       /* enum pawl_keys */
+    uint8_t node, nodes; /* which of how many memory nodes has this part of the space; 0 of 0: there is one */
     uint32_t slot_count;
     uint64_t lock_size;
     uint64_t capacity;
@@ -60,6 +61,7 @@ struct layout_header {
 struct layout_params {
     const struct design *design;
     enum pawl_keys keys;
+    uint8_t node, nodes; /* as in the header */
     uint64_t capacity;
     uint32_t sessions;
     uint32_t holds;

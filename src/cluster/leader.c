@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define MAGIC UINT64_C(0x31306d72746c7770) /* "pwltrm01" */
-#define KEYS_READ 8u                       /* three are there */
+#define KEYS_READ 8u                       /* four are there */
 #define ATTEMPTS 4u                        /* in a lease, of one change */
 #define PAUSE_SHARE 50u                    /* of a lease: between two attempts */
 
@@ -51,7 +51,7 @@ int leader_open(struct leader *l, const struct leader_params *p)
 struct look {
     const struct leader *l;
     struct leader_seen seen;
-    etcd_take head;
+    etcd_take log;
     void *ctx;
 };
 
@@ -75,16 +75,17 @@ static int take_key(void *ctx, const struct etcd_pair *p)
         take_term(k, p);
     } else if (!strcmp(name, "beat")) {
         k->seen.beat_revision = p->revision;
-    } else if (!strcmp(name, "head")) {
-        k->seen.head_revision = p->revision;
-        return k->head ? k->head(k->ctx, p) : 0;
+    } else {
+        if (!strcmp(name, "head"))
+            k->seen.head_revision = p->revision;
+        return k->log ? k->log(k->ctx, p) : 0;
     }
     return 0;
 }
 
-int leader_look(struct leader *l, uint64_t deadline, etcd_take head, void *ctx)
+int leader_look(struct leader *l, uint64_t deadline, etcd_take log, void *ctx)
 {
-    struct look k = {.l = l, .head = head, .ctx = ctx};
+    struct look k = {.l = l, .log = log, .ctx = ctx};
     char from[ETCD_KEY_LEN], end[ETCD_KEY_LEN];
     key_of(l, "", from);
     snprintf(end, sizeof end, "%slead0", l->prefix); /* '0' follows '/' */

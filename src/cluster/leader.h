@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* clang-format off */
-/* Which of several coordinators leads: three keys in etcd, under PREFIX/SPACE/lead/.
+/* Which of several coordinators leads: keys in etcd, under PREFIX/SPACE/lead/.
  *
  *   term   the leader's term, its lease, its address. Its revision changes when another coordinator takes over, and then only.
  *   beat   changes with every renewal
- *   head   of the log (store_etcd.c)
+ *   head, last   of the log (store_etcd.c)
  *
  * A coordinator that stands by reads them again and again. When `term` and `beat` have not changed for the lease in `term`, it takes
  * over: one transaction, which fails if either has changed since.
@@ -77,8 +77,8 @@ struct leader {
 /* Finds etcd, of a version that can be used. 0, or a negative code, explained. Nothing is changed. */
 int leader_open(struct leader *l, const struct leader_params *p);
 
-/* Reads which coordinator leads; `head` takes the value of that key, if there is one (null: of no interest). */
-int leader_look(struct leader *l, uint64_t deadline, etcd_take head, void *ctx);
+/* Reads which coordinator leads; `log` takes the keys that are about the log, as far as they are there (null: of no interest). */
+int leader_look(struct leader *l, uint64_t deadline, etcd_take log, void *ctx);
 
 /* Whether the coordinator that was seen last leads no more: it has been silent for its lease, has resigned, or there was none. */
 bool leader_is_vacant(const struct leader *l);

@@ -25,6 +25,12 @@ struct head {
     uint64_t check; /* of this; the first append continues it */
 };
 
+/* The value of `last`. */
+struct last {
+    uint64_t seq;
+    uint64_t check;
+};
+
 /* Before the records of an append or a piece. */
 struct part {
     uint64_t number; /* of the append; of a piece: its generation and its number */
@@ -67,6 +73,16 @@ static void key_snap(const struct store_etcd *s, uint32_t generation, uint32_t p
 static void key_head(const struct store_etcd *s, char out[ETCD_KEY_LEN])
 {
     snprintf(out, ETCD_KEY_LEN, "%slead/head", s->leader.prefix);
+}
+
+static void key_last(const struct store_etcd *s, char out[ETCD_KEY_LEN])
+{
+    snprintf(out, ETCD_KEY_LEN, "%slead/last", s->leader.prefix);
+}
+
+static struct last last_of(uint64_t seq)
+{
+    return (struct last){.seq = seq, .check = hash_bytes(&seq, sizeof seq, MAGIC)};
 }
 
 /* ---- records ---- */
@@ -130,7 +146,8 @@ static int append(struct store *store, const struct store_record *records, unsig
 {
     struct store_etcd *s = etcd_of(store);
     bool guess = MISTAKE(s->leader.mistakes, COORD_MISTAKE_GUESS);
-    char key[ETCD_KEY_LEN];
+    char key[ETCD_KEY_LEN], end[ETCD_KEY_LEN];
+    const struct last last = last_of(s->seq + 1);
     uint64_t chain = s->chain;
     uint32_t len = 0;
     for (unsigned i = 0; i < count; i++) {
@@ -139,11 +156,12 @@ static int append(struct store *store, const struct store_record *records, unsig
     }
     len = seal(s->buffer, len, s->seq + 1, &chain);
     key_log(s, s->seq + 1, key);
+    key_last(s, end);
     const struct etcd_transaction t = {
         .compare = {{.key = key, .revision = 0}},
         .compares = !guess,
-        .change = {{.key = key, .value = s->buffer, .len = len}},
-        .changes = 1,
+        .change = {{.key = key, .value = s->buffer, .len = len}, {.key = end, .value = &last, .len = sizeof last}},
+        .changes = 2,
     };
     int rc = leader_commit(&s->leader, &t);
     if (rc)
@@ -193,7 +211,9 @@ static void compact(struct store_etcd *s)
 static int write_head(struct store_etcd *s, const struct writer *w)
 {
     struct head h;
-    char head[ETCD_KEY_LEN], log_from[ETCD_KEY_LEN], log_end[ETCD_KEY_LEN], snap_from[ETCD_KEY_LEN], snap_end[ETCD_KEY_LEN];
+    const struct last last = last_of(s->seq);
+    char head[ETCD_KEY_LEN], end[ETCD_KEY_LEN], log_from[ETCD_KEY_LEN], log_end[ETCD_KEY_LEN];
+    char snap_from[ETCD_KEY_LEN], snap_end[ETCD_KEY_LEN];
     memset(&h, 0, sizeof h);
     h.magic = MAGIC;
     h.version = STORE_VERSION;
@@ -204,6 +224,7 @@ static int write_head(struct store_etcd *s, const struct writer *w)
     h.seq = s->seq;
     h.check = hash_bytes(&h, offsetof(struct head, check), w->chain);
     key_head(s, head);
+    key_last(s, end);
     snprintf(log_from, sizeof log_from, "%slog/", s->leader.prefix);
     snprintf(log_end, sizeof log_end, "%slog0", s->leader.prefix); /* '0' follows '/': all that there are */
     key_snap(s, 0, 0, snap_from);
@@ -212,9 +233,10 @@ static int write_head(struct store_etcd *s, const struct writer *w)
         .compare = {{.key = head, .revision = s->head_revision}},
         .compares = 1,
         .change = {{.key = head, .value = &h, .len = sizeof h},
+                   {.key = end, .value = &last, .len = sizeof last},
                    {.key = log_from, .end = log_end},
                    {.key = snap_from, .end = snap_end}},
-        .changes = 3,
+        .changes = 4,
     };
     int rc = leader_commit(&s->leader, &t);
     if (!rc)
@@ -244,7 +266,8 @@ static int snapshot(struct store *store, int (*each)(void *ctx, store_take take,
 struct reader {
     struct store_etcd *s;
     struct head head;
-    bool found; /* the head */
+    struct last last;
+    bool found, ends; /* the head; how far the log goes, undamaged */
     uint64_t chain, next;
     bool pieces; /* of the snapshot; else appends */
     store_take take;
@@ -252,9 +275,25 @@ struct reader {
     int rc; /* of the last record, or 0 */
 };
 
+/* If it is damaged, the log can be read all the same: check_end() says so. */
+static int take_last(struct reader *r, const struct etcd_pair *p)
+{
+    if (p->len == sizeof r->last)
+        memcpy(&r->last, p->value, sizeof r->last);
+    r->ends = p->len == sizeof r->last && r->last.check == last_of(r->last.seq).check;
+    return 0;
+}
+
 static int take_head(void *ctx, const struct etcd_pair *p)
 {
     struct reader *r = ctx;
+    char key[ETCD_KEY_LEN];
+    key_last(r->s, key);
+    if (!strcmp(p->key, key))
+        return take_last(r, p);
+    key_head(r->s, key);
+    if (strcmp(p->key, key) != 0)
+        return 0;
     r->found = true;
     if (p->len != sizeof r->head)
         return damaged(r->s, p->key, "it has another length");
@@ -339,6 +378,19 @@ static int read_parts(struct reader *r, bool leads, uint64_t deadline)
     return 0;
 }
 
+/* Whether all appends are there that were made when `last` was read. One that stands by may find more. */
+static int check_end(const struct reader *r)
+{
+    char key[ETCD_KEY_LEN];
+    if (r->ends && r->next > r->last.seq)
+        return 0;
+    key_last(r->s, key);
+    if (!r->ends)
+        return damaged(r->s, key, "it is missing, or the checksum is wrong");
+    key_log(r->s, r->next, key);
+    return damaged(r->s, key, "it is missing");
+}
+
 static int load(struct store_etcd *s, enum store_how how, bool leads, struct store_identity *identity, store_take take, void *ctx)
 {
     struct reader r = {.s = s, .take = take, .ctx = ctx, .pieces = true};
@@ -363,7 +415,7 @@ static int load(struct store_etcd *s, enum store_how how, bool leads, struct sto
     rc = read_parts(&r, leads, deadline);
     s->seq = r.next - 1;
     s->chain = r.chain;
-    return rc;
+    return rc ? rc : check_end(&r);
 }
 
 /* ---- opening ---- */

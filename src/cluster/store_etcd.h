@@ -4,6 +4,7 @@
  *
  *   lead/head          magic, version, the space's name and 128-bit id, etcd's cluster id, the latest snapshot: its generation, pieces,
  *                      and the number of the last append that it contains; a checksum
+ *   lead/last          the number of the last append; every append changes it, in the same transaction
  *   snap/GEN/PIECE     records of the snapshot, cut below ETCD_VALUE_MAX; a checksum that includes generation and piece
  *   log/NUMBER         one append: its records, and a checksum that continues the one before it
  *
@@ -13,9 +14,9 @@
  *   same append is refused by the first comparison, an append of a deposed leader by the second (leader_commit).
  * - *A snapshot is whole or does not count.* Its pieces are written first. One transaction then makes `head` name them, and removes
  *   the appends that they contain and the pieces of former ones.
- * - *Changes by others are found.* Each append's checksum continues the one before it, so a key that is missing, exchanged or changed is
- *   an error that names the key. A cluster with another id, one restored from a backup for instance, is an error: it may lack what
- *   was acknowledged. */
+ * - *Changes by others are found.* Each append's checksum continues the one before it, and `last` says how far the log goes. So a key
+ *   that is missing, exchanged or changed is an error that names the key. A cluster with another id, one restored from a backup for
+ *   instance, is an error: it may lack what was acknowledged. */
 /* clang-format on */
 #ifndef PAWL_CLUSTER_STORE_ETCD_H
 #define PAWL_CLUSTER_STORE_ETCD_H

@@ -51,6 +51,7 @@ enum fission_type {
     FISSION_REPORT = 13, /* host -> decider that lost its state, and back: what the host holds. stamp: part; DONE: the last */
     FISSION_PROBE = 14,  /* waiter's host -> decider -> agent: which requests does the waiter wait for? */
     FISSION_CHASE = 15,  /* agent -> host of such a request: does its thread wait, too? */
+    FISSION_ASK = 16,    /* agent -> host of a writer in its queue that keeps readers out: does the writer still wait? */
 };
 
 enum fission_mode { FISSION_SHARED = 1, FISSION_EXCLUSIVE = 2 };
@@ -150,7 +151,7 @@ static inline enum fission_fault fission_verify(const void *data, uint32_t len, 
         return FISSION_BAD;
     if (!packet_readable(&p->head))
         return FISSION_UNREADABLE;
-    if (p->head.family != PACKET_FISSION || p->head.type < FISSION_ACQUIRE || p->head.type > FISSION_CHASE)
+    if (p->head.family != PACKET_FISSION || p->head.type < FISSION_ACQUIRE || p->head.type > FISSION_ASK)
         return FISSION_BAD;
     if (p->count > FISSION_ENTRIES_MAX || len != sizeof *p + (uint32_t)p->count * sizeof(struct fission_entry))
         return FISSION_BAD;
@@ -169,7 +170,7 @@ static inline enum fission_fault fission_verify(const void *data, uint32_t len, 
     if (ends && p->old_mode != FISSION_SHARED && p->old_mode != FISSION_EXCLUSIVE)
         return FISSION_BAD;
     bool has_client = p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_RELEASE || p->head.type == FISSION_TAKE ||
-                      p->head.type == FISSION_PROBE || p->head.type == FISSION_CHASE;
+                      p->head.type == FISSION_PROBE || p->head.type == FISSION_CHASE || p->head.type == FISSION_ASK;
     if (has_client && (p->client.machine == MACHINE_SWITCH || !fission_place_exists(p->client, r)))
         return FISSION_ALIEN;
     return FISSION_FINE;
@@ -471,14 +472,15 @@ static inline void fission_answer_for_absent(struct fission_packet *p)
     p->head.to = asker;
 }
 
-/* An agent asks a holder on another host whether it still holds. */
-static inline bool fission_asks_holder(const struct fission_packet *p)
+/* An agent asks another host whether a request there still holds (GRANT), or whether a writer still waits (ASK). */
+static inline bool fission_asks_request(const struct fission_packet *p)
 {
-    return p->head.type == FISSION_GRANT && !(p->flags & FISSION_AGENT) && p->head.from.machine != MACHINE_SWITCH;
+    bool holder = p->head.type == FISSION_GRANT && !(p->flags & FISSION_AGENT);
+    return (holder || p->head.type == FISSION_ASK) && p->head.from.machine != MACHINE_SWITCH;
 }
 
-/* The lease of the holder's host is over, so its hold has ended, and that host may never send a packet again: the decider releases
- * in its place. */
+/* The lease of the request's host is over, so its hold or wait has ended, and that host may never send a packet again: the decider
+ * releases in its place. */
 static inline void fission_release_for_lost(struct fission_packet *p)
 {
     struct place agent = p->head.from;

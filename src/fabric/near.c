@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fabric/near.h"
+#include "fabric/parking.h"
 #include "fabric/shm.h"
 
 #include <errno.h>
@@ -109,9 +110,16 @@ static int near_wait(struct fab_ep *ep, const struct fab_cond *conds, unsigned c
                 return 0;
         if (dead(n))
             return dead(n);
+        struct fab_parking *fiber = fab_parking_get();
+        if (fiber) { /* it is told that it was cancelled, too, even at the deadline */
+            fiber->seen = __atomic_load_n(&n->node->changes, __ATOMIC_ACQUIRE);
+            int rc = fiber->park(fiber, min_u64(deadline, now + NAP_NS), true);
+            if (rc)
+                return rc;
+        }
         if (now >= deadline)
             return -ETIMEDOUT;
-        if (now - begin > SPIN_NS)
+        if (!fiber && now - begin > SPIN_NS)
             nanosleep(&nap, NULL);
     }
 }

@@ -67,6 +67,7 @@ struct fab_node {
     struct node_request *open;
     struct node_request requests[VERBS_WINDOW];
     struct node_ask *asks; /* questions under way */
+    uint64_t changes;      /* rises when tasks that wait should look again (fab_node_io.wake) */
     uint64_t ask_id;
     uint64_t fence_after_ns; /* until then no fence is asked for: the last one was not answered */
     /* Copies of own words that were stored (fab_own_*). */

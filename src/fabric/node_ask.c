@@ -100,12 +100,13 @@ int fab_node_connect_near(struct fab_node *n, const char *space, uint64_t nonce,
 
 /* ---- waiting ---- */
 
-/* Nothing but time, and what others have in flight. */
+/* Nothing but time, and what others have in flight. An operation that was cancelled is told even if that time has come. */
 static int sleep_until(struct fab_node *n, uint64_t deadline)
 {
-    int rc = 0;
-    while (!rc && world_now(n->fab.world) < deadline)
+    int rc;
+    do
         rc = n->io->wait(n, min_u64(node_retransmit(n), deadline), true);
+    while (!rc && world_now(n->fab.world) < deadline);
     return rc ? rc : -ETIMEDOUT;
 }
 

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fabric/node_udp.h"
+#include "fabric/node_internal.h"
+#include "fabric/parking.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define RETRANSMIT_NS (5 * NS_PER_MS)       /* a round trip on one busy machine; lost packets are rarer than slow ones */
@@ -51,23 +54,38 @@ static uint32_t receive(const struct node_udp *u, void *packet, uint32_t room, u
     if (now >= until)
         return 0;
     struct timespec patience = to_timespec(until - now);
-    struct pollfd readable = {.fd = u->fd, .events = POLLIN};
-    ppoll(&readable, 1, until == UINT64_MAX ? NULL : &patience, NULL);
+    struct pollfd readable[] = {{.fd = u->fd, .events = POLLIN}, {.fd = u->bell, .events = POLLIN}};
+    uint64_t rings;
+    if (ppoll(readable, countof(readable), until == UINT64_MAX ? NULL : &patience, NULL) > 0 && readable[1].revents &&
+        read(u->bell, &rings, sizeof rings) < 0)
+        assert(errno == EAGAIN); /* another thread has heard it */
     ssize_t len = recv(u->fd, packet, room, MSG_DONTWAIT);
     return len > 0 ? (uint32_t)len : 0;
 }
 
-static void wake_all(struct fab_node *n)
+static void wake_threads(struct node_udp *u)
 {
-    struct node_udp *u = udp_of(n);
     if (u->waiting)
         pthread_cond_broadcast(&u->changed);
+}
+
+static void wake_all(struct fab_node *n)
+{
+    __atomic_store_n(&n->changes, n->changes + 1, __ATOMIC_RELEASE);
+    wake_threads(udp_of(n));
 }
 
 static int wait_until(struct fab_node *n, uint64_t until, bool cancellable)
 {
     struct node_udp *u = udp_of(n);
-    (void)cancellable;
+    struct fab_parking *fiber = fab_parking_get();
+    if (fiber) {
+        fiber->seen = n->changes;
+        unlock(n);
+        int rc = fiber->park(fiber, until, cancellable);
+        lock(n);
+        return rc;
+    }
     if (u->receiving) {
         struct timespec at = to_timespec(until);
         u->waiting++;
@@ -93,8 +111,25 @@ static int wait_until(struct fab_node *n, uint64_t until, bool cancellable)
         len = more > 0 ? (uint32_t)more : 0;
     }
     u->receiving = false;
-    wake_all(n); /* another takes the right */
+    wake_threads(u); /* another takes the right */
     return 0;
+}
+
+void node_udp_await(struct node_udp *u, uint64_t seen, uint64_t until)
+{
+    struct fab_node *n = &u->node;
+    lock(n);
+    if (n->changes == seen)
+        wait_until(n, min_u64(node_retransmit(n), until), false);
+    unlock(n);
+}
+
+void node_udp_nudge(struct node_udp *u)
+{
+    const uint64_t one = 1;
+    wake_all(&u->node);
+    if (u->receiving && write(u->bell, &one, sizeof one) < 0)
+        assert(errno == EAGAIN); /* it is readable already */
 }
 
 static void pending(struct fab_node *n)
@@ -124,9 +159,12 @@ int node_udp_open(struct node_udp *u, struct net_addr to, struct net_addr from)
     if (rc)
         return rc;
     socklen_t len = net_addr_name(&to, &there);
-    if (connect(socket.fd, &there.any, len)) {
+    u->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (u->bell < 0 || connect(socket.fd, &there.any, len)) {
         rc = -errno;
         udp_close(&socket);
+        if (u->bell >= 0)
+            close(u->bell);
         return rc;
     }
     u->fd = socket.fd;
@@ -151,4 +189,5 @@ void node_udp_close(struct node_udp *u)
     pthread_cond_destroy(&u->changed);
     pthread_mutex_destroy(&u->mutex);
     close(u->fd);
+    close(u->bell);
 }

@@ -15,7 +15,7 @@
 #define ETCD_KEY_LEN 192u                    /* of a key with its end: a prefix, the name of a space, a number */
 #define ETCD_VALUE_MAX (UINT32_C(512) << 10) /* a third of the 1.5 MB that etcd takes as one request by default */
 #define ETCD_COMPARES_MAX 2u
-#define ETCD_CHANGES_MAX 4u
+#define ETCD_CHANGES_MAX 5u
 
 /* Holds if the latest change of the key has this revision; 0: if there is no such key. */
 struct etcd_compare {

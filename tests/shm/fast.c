@@ -91,8 +91,44 @@ static void test_sessions(void)
     CHECK_OK(pawl_close(first));
 }
 
+static void set_lease(pawl *p, uint64_t lease)
+{
+    __atomic_store_n((uint64_t *)(uintptr_t)memory_of(p)->session.lease, lease, __ATOMIC_RELEASE);
+}
+
+/* A withdrawn lease and a session that was told that it is lost leave the fast path, which reads no clock. */
+static void test_withdrawn(void)
+{
+    const pawl_options o = {.keys = PAWL_KEYS_SPARSE, .capacity = 100, .lease_ns = 3600 * NS_PER_S}; /* not renewed meanwhile */
+    pawl *p = space_open(&o);
+    pawl_grant g;
+    index_of(p, pawl_id(1));
+    uint64_t lease = __atomic_load_n(memory_of(p)->session.lease, __ATOMIC_ACQUIRE);
+    CHECK(fast_lease(p->fast) == lease && !lease_withdrawn(lease));
+
+    set_lease(p, lease | UINT64_C(1) << LEASE_WITHDRAWN_SHIFT);
+    CHECK_EQ(fast_lease(p->fast), 0);
+    CHECK_OK(pawl_lock(p, pawl_id(1), PAWL_EXCLUSIVE, &g)); /* the careful path reads the clock: the lease has not run out */
+    CHECK(g.expiry_ns > pawl_now());
+    CHECK_OK(pawl_unlock(p, &g));
+
+    /* It has run out as well: the careful path renews it. */
+    set_lease(p, lease_word(SLOT_LIVE, lease_epoch(lease), 1) | UINT64_C(1) << LEASE_WITHDRAWN_SHIFT);
+    CHECK_OK(pawl_lock(p, pawl_id(1), PAWL_EXCLUSIVE, &g));
+    CHECK(g.expiry_ns > pawl_now() && fast_lease(p->fast));
+    CHECK_OK(pawl_unlock(p, &g));
+
+    /* A call was told that the session is lost, and no other session has noticed that yet: it stays lost (I8). */
+    __atomic_store_n(&memory_of(p)->session.ended, true, __ATOMIC_RELEASE);
+    CHECK_EQ(fast_lease(p->fast), 0);
+    CHECK_RC(pawl_lock(p, pawl_id(1), PAWL_EXCLUSIVE, &g), -PAWL_ELOST);
+    CHECK_OK(pawl_close(p));
+    space_remove();
+}
+
 int main(void)
 {
+    test_withdrawn();
     test_names();
     test_numbers();
     test_sessions();

@@ -131,10 +131,30 @@ static void knobs_of_the_segment(void)
     space_reset();
 }
 
+/* A thread keeps a record of the session that it used last. It gives the record back when it uses another session for long. */
+static void record_goes_back(void)
+{
+    pawl_options few = options;
+    pawl_grant g;
+    few.holds = 1;
+    space_reset();
+    pawl *left = space_open(&few), *used = space_open(&few);
+    for (unsigned i = 0; i < 100; i++) {
+        pawl *p = i ? used : left;
+        CHECK_OK(pawl_lock(p, pawl_id(1), PAWL_EXCLUSIVE, &g));
+        CHECK_OK(pawl_unlock(p, &g));
+    }
+    CHECK_OK(pawl_lock(left, pawl_id(1), PAWL_EXCLUSIVE, &g));
+    CHECK_OK(pawl_close(left));
+    CHECK_OK(pawl_close(used));
+    space_reset();
+}
+
 int main(void)
 {
     space_where();
     knobs_of_the_segment();
+    record_goes_back();
     dead_at_the_last_moment();
     lost_while_it_opens();
     return 0;

@@ -109,7 +109,7 @@ static void next(void *arg)
     uint64_t start = pawl_now();
     CHECK_OK(pawl_timedlock(p, pawl_id(7), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &g));
     CHECK(g.token > scene->grant.token);
-    CHECK(pawl_now() > scene->grant.expiry_ns); /* not before the lease was over */
+    CHECK(pawl_now() > scene->grant.expiry_ns + SEAT_GRACE_NS); /* not before the lease was over, and withdrawn for a while */
     if (pawl_now() - start > 4 * LEASE_NS)
         printf("note: it took %" PRIu64 " ms to get the lock of a stopped process\n", (pawl_now() - start) / NS_PER_MS);
     reach(GO_ON);

@@ -102,6 +102,8 @@ static const struct {
     {"busted-coordinator-torn", {"I1:", "I2:", "I9:"}},
     {"busted-coordinator-reuse", {"I1:", "I2:", "I7:", "I9:", "I11:"}},
     {"busted-coordinator-floor", {"I2:"}},
+    {"busted-srvlock-generation", {"I7:"}},
+    {"busted-fisslock-leak", {"I9:", "I11:"}},
     {"busted-fisslock-generation", {"I2:", "I7:", "I9:", "I11:"}},
     {"busted-fisslock-name-floor", {"I2:"}},
     {"busted-leader-deposed", {"I1:", "I2:", "I7:", "I9:", "I11:"}},

@@ -56,6 +56,8 @@ static const struct {
     {"srvlock", 1785, FAULTS_ALL, "asked for through the socket of a process that then ended, and answered there for ever"},
     {"fisslock", 1616, FAULTS_ALL,
      "an agent found by a copy that was no news looked at nothing any more, and the reader in its queue waited"},
+    {"fisslock", 21521, (FAULTS_ALL | FAULTS_COORDINATOR) & ~FAULT_BIT(FAULT_ETCD),
+     "a writer of a lost host was first in the queue and kept readers out, among them the holder, for ever"},
     {"fisslock-stay", 119, FAULTS_ALL | FAULTS_COORDINATOR,
      "a shared holder's host was lost and joined under another number: the agent asked the old number for ever"},
     {"fisslock-stay", 179, FAULTS_ALL | FAULTS_COORDINATOR, "the same"},

@@ -2,70 +2,17 @@
 /* The promises of pawl.h on a memory node: modes, tokens, time-outs, conversion, several locks, ranges, threads that share a
  * handle, processes over a network that loses, doubles and delays packets, one that is killed, one that is stopped, and a node that
  * loses its memory. PAWL_TEST_DESIGN: word (the default), shiftlock, shiftlock64, alock or citron. */
-#include "node/memory.h"
+#include "tests/udp/memory.h"
 #include "tests/udp/node_calls.h"
 #include "tests/udp/team.h"
 
-#define LEASE_NS (6 * NS_PER_S) /* a busy machine may stop any process for seconds, and none shall be lost by that */
 #define CHILDREN 4
 #define TURNS 60
 
 static struct {
-    uint32_t port, ready, relay_ready, life;
+    uint32_t relay_ready;
     uint64_t inside, sum;
 } * board;
-
-struct node_test {
-    uint16_t port;
-    enum pawl_keys keys;
-    bool fresh;
-    uint64_t lease_ns;
-};
-
-static void node_main(void *arg)
-{
-    const struct node_test *t = arg;
-    static struct memory_node m;
-    const struct memory_node_params p = {
-        .layout = {.design = design,
-                   .keys = t->keys,
-                   .capacity = LOCKS,
-                   .sessions = 32,
-                   .holds = 32,
-                   .range_units = design->features & DESIGN_RANGES ? 1024 : 0,
-                   .range_max = design->features & DESIGN_RANGES ? 4096 : 0,
-                   .lease_ns = t->lease_ns,
-                   .check_ns = t->lease_ns / 8},
-        .space = rack_space,
-        .at = net_v4(RACK_LOCALHOST, t->port),
-        .fresh = t->fresh,
-    };
-    int rc = memory_node_open(&m, &p);
-    if (rc)
-        CHECK_FAIL("memory_node_open: %d (%s)", rc, pawl_explain());
-    __atomic_store_n(&board->ready, 1, __ATOMIC_RELEASE);
-    memory_node_run(&m, &rack_stop);
-}
-
-static pid_t start_node(const struct node_test *t)
-{
-    board->ready = 0;
-    pid_t pid = child_start(node_main, (void *)(uintptr_t)t);
-    WAIT_FOR(__atomic_load_n(&board->ready, __ATOMIC_ACQUIRE));
-    board->port = t->port;
-    return pid;
-}
-
-static pawl *open_node(const pawl_options *o)
-{
-    char where[RACK_WHERE_LEN];
-    pawl *p = NULL;
-    snprintf(where, sizeof where, "pawl://127.0.0.1:%u/%s", board->port, rack_space);
-    int rc = pawl_open(where, o, &p);
-    if (rc)
-        CHECK_FAIL("pawl_open(%s): %d: %s (%s)", where, rc, pawl_strerror(rc), pawl_explain());
-    return p;
-}
 
 /* ---- one process ---- */
 
@@ -85,7 +32,7 @@ static void forked(pawl *p)
 static void worker(void *arg)
 {
     (void)arg;
-    pawl *p = open_node(NULL);
+    pawl *p = node_open();
     uint64_t token = 0;
     for (int i = 0; i < TURNS; i++) {
         pawl_grant g;
@@ -129,13 +76,13 @@ static void relay_main(void *arg)
 static void bad_network(void)
 {
     struct relay_test t = {.front = rack_port_pair()};
-    t.back = (uint16_t)board->port;
+    t.back = (uint16_t)node_board->port;
     pid_t relay = child_start(relay_main, &t);
     WAIT_FOR(__atomic_load_n(&board->relay_ready, __ATOMIC_ACQUIRE));
-    board->port = t.front;
+    node_board->port = t.front;
     crowd();
     child_kill(relay);
-    board->port = t.back;
+    node_board->port = t.back;
 }
 
 /* ---- ends ---- */
@@ -144,7 +91,7 @@ static void hold_for_ever(void *arg)
 {
     uint32_t *told = arg;
     pawl_grant g;
-    pawl *p = open_node(NULL);
+    pawl *p = node_open();
     CHECK_OK(pawl_lock(p, pawl_id(60), PAWL_EXCLUSIVE, &g));
     __atomic_store_n(told, 1, __ATOMIC_RELEASE);
     uint64_t limit = pawl_in(3 * LIMIT_NS);
@@ -190,8 +137,8 @@ static void new_life(const struct node_test *t, pid_t *node)
     child_kill(*node);
     struct node_test again = *t;
     again.fresh = false;
-    *node = start_node(&again);
-    pawl *p = open_node(NULL); /* waits for the lease */
+    *node = node_start(&again);
+    pawl *p = node_open(); /* waits for the lease */
     CHECK_OK(pawl_lock(p, pawl_id(60), PAWL_EXCLUSIVE, &g));
     WAIT_FOR(__atomic_load_n(told, __ATOMIC_ACQUIRE) == 2);
     child_join(pid);
@@ -205,19 +152,19 @@ static void keys(const struct node_test *t)
     struct node_test named = *t;
     named.keys = PAWL_KEYS_NAMED;
     named.port = rack_port_pair();
-    pid_t node = start_node(&named);
-    pawl *p = open_node(NULL), *q = open_node(NULL), *none;
+    pid_t node = node_start(&named);
+    pawl *p = node_open(), *q = node_open(), *none;
     pawl_grant g, h;
-    char where[RACK_WHERE_LEN];
+    char where[RACK_WHERE_LEN + 32];
     CHECK_OK(pawl_lock(p, pawl_name("one"), PAWL_EXCLUSIVE, &g));
     CHECK_RC(pawl_trylock(q, pawl_name("one"), PAWL_EXCLUSIVE, &h), -PAWL_EHELD);
     CHECK_OK(pawl_timedlock(q, pawl_name("other"), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &h));
     CHECK_OK(pawl_unlock(q, &h));
     CHECK_OK(pawl_unlock(p, &g));
     /* Errors name the wrong option. */
-    snprintf(where, sizeof where, "pawl://127.0.0.1:%u/elsewhere", board->port);
+    snprintf(where, sizeof where, "pawl://127.0.0.1:%u/elsewhere", node_board->port);
     CHECK_RC(pawl_open(where, NULL, &none), -ENOENT);
-    snprintf(where, sizeof where, "pawl://127.0.0.1:%u/%s", board->port, rack_space);
+    node_where("", where);
     const pawl_options dense = {.keys = PAWL_KEYS_DENSE}, other = {.design = "mutex"}, many = {.capacity = LOCKS + 1};
     CHECK_RC(pawl_open(where, &dense, &none), -EINVAL);
     CHECK_RC(pawl_open(where, &other, &none), -EINVAL);
@@ -225,7 +172,7 @@ static void keys(const struct node_test *t)
     CHECK_OK(pawl_close(p));
     CHECK_OK(pawl_close(q));
     child_kill(node);
-    board->port = t->port;
+    node_board->port = t->port;
 }
 
 int main(void)
@@ -235,9 +182,15 @@ int main(void)
     CHECK(design && design->substrates & DESIGN_ON_NODE);
     snprintf(rack_space, sizeof rack_space, "node%d", (int)getpid());
     board = shared_memory(sizeof *board);
-    const struct node_test t = {.port = rack_port_pair(), .keys = PAWL_KEYS_DENSE, .fresh = true, .lease_ns = LEASE_NS};
-    pid_t node = start_node(&t);
-    pawl *p = open_node(NULL), *q = open_node(NULL);
+    const struct node_test t = {.design = design,
+                                .port = rack_port_pair(),
+                                .keys = PAWL_KEYS_DENSE,
+                                .capacity = LOCKS,
+                                .sessions = 32,
+                                .holds = 32,
+                                .fresh = true};
+    pid_t node = node_start(&t);
+    pawl *p = node_open(), *q = node_open();
     node_calls(p, q);
     team_takes_turns(p, CHILDREN, TURNS);
     forked(p);

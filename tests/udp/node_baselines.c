@@ -1,52 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Baselines on a memory node, which `pawl bench --on node` compares designs with: processes exclude each other, readers share, a
  * waiter gives up, and a killed holder's lock is recovered, as far as each claims that. */
-#include "node/memory.h"
-#include "tests/udp/rack.h"
+#include "tests/udp/memory.h"
 
-#define LEASE_NS (6 * NS_PER_S)
 #define CHILDREN 4
 #define TURNS 100
 
 static const char *const names[] = {"cas", "cas-backoff", "dslr", "drtm"};
 static const struct design *design;
 static struct {
-    uint32_t ready, port, holds;
+    uint32_t holds;
     uint64_t inside, readers, sum;
 } * board;
 
-static void node_main(void *arg)
-{
-    static struct memory_node m;
-    const struct memory_node_params p = {.layout = {.design = design,
-                                                    .keys = PAWL_KEYS_DENSE,
-                                                    .capacity = 8,
-                                                    .sessions = 16,
-                                                    .holds = 8,
-                                                    .lease_ns = LEASE_NS,
-                                                    .check_ns = LEASE_NS / 8},
-                                         .space = "baselines",
-                                         .at = net_v4(RACK_LOCALHOST, 0),
-                                         .fresh = true};
-    (void)arg;
-    CHECK_EQ(memory_node_open(&m, &p), 0);
-    board->port = m.udp.at.port;
-    __atomic_store_n(&board->ready, 1, __ATOMIC_RELEASE);
-    memory_node_run(&m, &rack_stop);
-}
-
-static pawl *open_node(void)
-{
-    char where[64];
-    pawl *p;
-    snprintf(where, sizeof where, "pawl://127.0.0.1:%u/baselines", board->port);
-    CHECK_OK(pawl_open(where, NULL, &p));
-    return p;
-}
-
 static void worker(void *arg)
 {
-    pawl *p = open_node();
+    pawl *p = node_open();
     (void)arg;
     for (int i = 0; i < TURNS; i++) {
         pawl_grant g;
@@ -80,7 +49,7 @@ static void exclude(void)
 
 static void share_and_give_up(void)
 {
-    pawl *p = open_node(), *q = open_node();
+    pawl *p = node_open(), *q = node_open();
     pawl_grant g, h;
     if (design->features & DESIGN_SHARED) {
         CHECK_OK(pawl_lock(p, pawl_id(2), PAWL_SHARED, &g));
@@ -101,7 +70,7 @@ static void share_and_give_up(void)
 static void hold(void *arg)
 {
     pawl_grant g;
-    pawl *p = open_node();
+    pawl *p = node_open();
     (void)arg;
     CHECK_OK(pawl_lock(p, pawl_id(4), PAWL_EXCLUSIVE, &g));
     __atomic_store_n(&board->holds, 1, __ATOMIC_RELEASE);
@@ -116,7 +85,7 @@ static void recover(void)
     pid_t pid = child_start(hold, NULL);
     WAIT_FOR(__atomic_load_n(&board->holds, __ATOMIC_ACQUIRE));
     child_kill(pid);
-    pawl *p = open_node();
+    pawl *p = node_open();
     CHECK_OK(pawl_lock(p, pawl_id(4), PAWL_EXCLUSIVE, &g));
     CHECK_OK(pawl_unlock(p, &g));
     CHECK_OK(pawl_close(p));
@@ -125,12 +94,13 @@ static void recover(void)
 int main(void)
 {
     board = shared_memory(sizeof *board);
+    snprintf(rack_space, sizeof rack_space, "baselines%d", (int)getpid());
     for (size_t i = 0; i < countof(names); i++) {
         design = design_find(names[i]);
         CHECK(design && design->substrates & DESIGN_ON_NODE);
-        board->ready = 0;
-        pid_t node = child_start(node_main, NULL);
-        WAIT_FOR(__atomic_load_n(&board->ready, __ATOMIC_ACQUIRE));
+        const struct node_test t = {
+            .design = design, .keys = PAWL_KEYS_DENSE, .capacity = 8, .sessions = 16, .holds = 8, .fresh = true};
+        pid_t node = node_start(&t);
         exclude();
         share_and_give_up();
         if (design->features & DESIGN_RECOVERY)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of two sessions on a memory node: modes, tokens, time-outs, conversion, several locks, ranges. */
+/* The calls of two sessions on a memory node: modes, tokens, time-outs, conversion, several locks, ranges, operations in flight. */
 #ifndef PAWL_TESTS_UDP_NODE_CALLS_H
 #define PAWL_TESTS_UDP_NODE_CALLS_H
 
 #include "designs/core/design.h"
 #include "tests/shm/space.h"
+
+#include <poll.h>
 
 #define LOCKS 64 /* of the space; their keys are dense */
 
@@ -37,9 +39,6 @@ static void basics(pawl *p, pawl *q)
     CHECK_OK(pawl_unlock(q, &h));
     CHECK_RC(pawl_lock(p, pawl_id(LOCKS), PAWL_EXCLUSIVE, &g), -ERANGE);
     CHECK_RC(pawl_lock(p, pawl_name("name"), PAWL_EXCLUSIVE, &g), -EINVAL);
-    uint64_t id;
-    const pawl_request r = {.op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .key = pawl_id(1), .deadline_ns = UINT64_MAX};
-    CHECK_RC(pawl_submit(p, &r, &id), -PAWL_ENOTSUP);
 }
 
 static void sharing(pawl *p, pawl *q)
@@ -78,12 +77,49 @@ static void ranges(pawl *p, pawl *q)
     CHECK_OK(pawl_unlock(p, &g));
 }
 
+#define IN_FLIGHT 8
+
+/* Operations of a session in flight at once: the first waits for q. udp/node_async has more of them. */
+static void asynchronous(pawl *p, pawl *q)
+{
+    pawl_completion done[IN_FLIGHT];
+    pawl_request r = {.op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .deadline_ns = UINT64_MAX};
+    pawl_grant held;
+    uint64_t id, first = 0;
+    CHECK_OK(pawl_lock(q, pawl_id(30), PAWL_EXCLUSIVE, &held));
+    for (unsigned i = 0; i < IN_FLIGHT; i++) {
+        r.key = pawl_id(30 + i);
+        CHECK_OK(pawl_submit(p, &r, &id));
+        first = i ? first : id;
+    }
+    for (int round = 0; round < 2; round++) { /* granted, then released */
+        for (int got = 0, more; got < IN_FLIGHT - 1; got += more) {
+            more = pawl_reap(p, done + got, (unsigned)(IN_FLIGHT - 1 - got), pawl_in(LIMIT_NS));
+            CHECK(more > 0);
+        }
+        for (int i = 0; i < IN_FLIGHT - 1; i++) {
+            const pawl_request back = {.op = PAWL_OP_UNLOCK, .grant = done[i].grant};
+            CHECK_OK(done[i].result);
+            if (!round)
+                CHECK_OK(pawl_submit(p, &back, &id));
+        }
+    }
+    CHECK_OK(pawl_unlock(q, &held));
+    struct pollfd told = {.fd = pawl_fd(p), .events = POLLIN};
+    CHECK_EQ(poll(&told, 1, (int)(LIMIT_NS / NS_PER_MS)), 1); /* no thread reaps */
+    CHECK_EQ(pawl_reap(p, done, 1, 0), 1);
+    CHECK(done[0].id == first && !done[0].result && done[0].grant.token > held.token);
+    CHECK_OK(pawl_unlock(p, &done[0].grant));
+}
+
 static void node_calls(pawl *p, pawl *q)
 {
     basics(p, q);
     if (has(DESIGN_SHARED) && has(DESIGN_CONVERT))
         sharing(p, q);
     several(p, q);
+    if (has(DESIGN_ASYNC))
+        asynchronous(p, q);
     if (has(DESIGN_RANGES))
         ranges(p, q);
 }

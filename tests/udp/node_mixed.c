@@ -3,10 +3,8 @@
  * exclude each other, their additions to shared words are exact, and locks of a killed client of either kind are recovered. A
  * process that was stopped cannot be fenced while it lives. PAWL_TEST_DESIGN: word (the default) or another one-sided design. */
 #include "client/memory.h"
-#include "node/memory.h"
-#include "tests/udp/rack.h"
+#include "tests/udp/memory.h"
 
-#define LEASE_NS (6 * NS_PER_S)
 #define CHILDREN 6 /* every other one is near */
 #define TURNS 150
 #define ADDS 5000 /* of each client that sends verbs; the others add as long as these do */
@@ -17,40 +15,14 @@
 
 static const struct design *design;
 static struct {
-    uint32_t ready, port, slot, holds, learnt;
+    uint32_t slot, holds, learnt;
     uint64_t inside, sum, words, pairs;
     uint32_t sent; /* clients that have sent their additions */
 } * board;
 
-static void node_main(void *arg)
-{
-    static struct memory_node m;
-    const struct memory_node_params p = {.layout = {.design = design,
-                                                    .keys = PAWL_KEYS_DENSE,
-                                                    .capacity = 16,
-                                                    .sessions = 32,
-                                                    .holds = 16,
-                                                    .range_units = design->features & DESIGN_RANGES ? 1024 : 0,
-                                                    .range_max = design->features & DESIGN_RANGES ? 4096 : 0,
-                                                    .lease_ns = LEASE_NS,
-                                                    .check_ns = LEASE_NS / 8},
-                                         .space = rack_space,
-                                         .at = net_v4(RACK_LOCALHOST, 0),
-                                         .local = true,
-                                         .fresh = true};
-    (void)arg;
-    CHECK_EQ(memory_node_open(&m, &p), 0);
-    board->port = m.udp.at.port;
-    __atomic_store_n(&board->ready, 1, __ATOMIC_RELEASE);
-    memory_node_run(&m, &rack_stop);
-}
-
 static pawl *open_node(bool near)
 {
-    char where[RACK_WHERE_LEN + 32];
-    pawl *p;
-    snprintf(where, sizeof where, "pawl://127.0.0.1:%u/%s%s", board->port, rack_space, near ? "" : "?memory=verbs");
-    CHECK_OK(pawl_open(where, NULL, &p));
+    pawl *p = node_open_at(near ? "" : "?memory=verbs");
     CHECK_EQ(memory_of(p)->near.memory.base != NULL, near);
     return p;
 }
@@ -159,7 +131,7 @@ static void lose(bool near, bool stop)
 }
 
 /* The node loses its memory: a near client finds out like the others, and the file of the former life goes. */
-static void new_life(pid_t *node)
+static void new_life(const struct node_test *t, pid_t *node)
 {
     board->holds = board->learnt = 0;
     pid_t pid = child_start(hold, board);
@@ -168,9 +140,7 @@ static void new_life(pid_t *node)
     WAIT_FOR(__atomic_load_n(&board->learnt, __ATOMIC_ACQUIRE)); /* its lease cannot be renewed */
     child_join(pid);
     pause_ns(NS_PER_S / 2); /* lives are quarters of a second */
-    board->ready = 0;
-    *node = child_start(node_main, NULL);
-    WAIT_FOR(__atomic_load_n(&board->ready, __ATOMIC_ACQUIRE));
+    *node = node_start(t);
     CHECK_OK(pawl_close(open_node(true)));
     char pattern[128];
     glob_t found;
@@ -187,13 +157,14 @@ int main(void)
     CHECK(design && design->substrates & DESIGN_ON_NODE);
     snprintf(rack_space, sizeof rack_space, "mixed%d", (int)getpid());
     board = shared_memory(sizeof *board);
-    pid_t node = child_start(node_main, NULL);
-    WAIT_FOR(__atomic_load_n(&board->ready, __ATOMIC_ACQUIRE));
+    const struct node_test t = {
+        .design = design, .keys = PAWL_KEYS_DENSE, .capacity = 16, .sessions = 32, .holds = 16, .fresh = true, .local = true};
+    pid_t node = node_start(&t);
     mix();
     lose(true, false);
     lose(false, false);
     lose(true, true);
-    new_life(&node);
+    new_life(&t, &node);
     child_kill(node);
     munmap(board, sizeof *board);
     return 0;

@@ -14,7 +14,8 @@ static struct coordinator c;
 static struct coord_member members[MACHINES + 1];
 static struct rack_state state;
 static uint64_t now;
-static bool other_sum; /* heartbeats are of members of another configuration */
+static uint16_t second = 2, servers = 1; /* the number of the second host of the log; lock servers of the rack */
+static bool other_sum;                   /* heartbeats are of members of another configuration */
 static _Alignas(8) uint8_t answer[PACKET_MAX];
 
 static struct net_addr at(uint16_t port)
@@ -28,6 +29,7 @@ static void start(bool former)
     struct coord_params p = coordinator_rack("srvlock", MACHINES);
     const char *why;
     p.fresh = false;
+    p.servers = servers;
     p.member_ns = MEMBER_NS;
     p.identity = (struct rack_identity){.id = {1, 2}, .version = 3};
     p.life = 1000;
@@ -37,7 +39,7 @@ static void start(bool former)
     state.lease_ns = p.lease_ns;
     state.hosts = (struct state_hosts){.member_ns = MEMBER_NS, .settled = former ? 2 : 3};
     state.host[1] = 60;
-    state.host[2] = 61;
+    state.host[second] = 61;
     state.server[0] = (struct state_station){.at = at(70), .life = 59, .serves = 1};
     now = 100 * NS_PER_S;
     CHECK_EQ(coordinator_init(&c, &p, members, now, &why), 0);
@@ -170,7 +172,7 @@ static uint32_t silence(void)
     uint32_t known = a->places;
     a = beat(COORD_HOST, 1, 60, 21, known);
     CHECK(a && !a->packet.role && a->places == known);
-    CHECK(beat(COORD_HOST, 2, 61, 22, known));
+    CHECK(beat(COORD_HOST, second, 61, 22, known));
     return known;
 }
 
@@ -221,12 +223,30 @@ static void replaces_at_once(void)
     CHECK_EQ(join_as(COORD_SERVER, 71, 0, &machine), 0);
 }
 
+/* A free place may be that of a lock server that lives and was not heard of yet: for a second it is given to no other one. */
+static void settles(void)
+{
+    uint16_t machine = 0;
+    servers = 2;
+    start(false);
+    now += NS_PER_S - 1;
+    CHECK_EQ(join_as(COORD_SERVER, 71, 0, &machine), -EAGAIN);
+    now++;
+    CHECK_EQ(join_as(COORD_SERVER, 71, 0, &machine), 0);
+    CHECK_EQ(machine, SERVER + 1);
+    servers = 1;
+}
+
 int main(void)
 {
+    settles();
     restarts();
     changes(false);
     changes(true);
     replaces();
+    second = MACHINES;
+    replaces();
+    second = 2;
     replaces_at_once();
     return 0;
 }

@@ -45,9 +45,9 @@ static enum fission_fault verify(struct fission_packet p, uint32_t len)
 
 static void heads(void)
 {
-    for (unsigned type = FISSION_ACQUIRE; type <= FISSION_CHASE; type++)
+    for (unsigned type = FISSION_ACQUIRE; type <= FISSION_ASK; type++)
         CHECK_EQ(verify(sound((enum fission_type)type), sizeof(struct fission_packet)), FISSION_FINE);
-    CHECK_EQ(verify(sound((enum fission_type)(FISSION_CHASE + 1)), sizeof(struct fission_packet)), FISSION_BAD);
+    CHECK_EQ(verify(sound((enum fission_type)(FISSION_ASK + 1)), sizeof(struct fission_packet)), FISSION_BAD);
     CHECK_EQ(verify(sound((enum fission_type)(FISSION_ACQUIRE - 1)), sizeof(struct fission_packet)), FISSION_BAD);
     EXPECT(FISSION_UNREADABLE, FISSION_ACQUIRE, p.head.version++);
     EXPECT(FISSION_BAD, FISSION_ACQUIRE, p.head.family++);
@@ -90,7 +90,8 @@ static void fields(void)
     EXPECT(FISSION_FINE, FISSION_FREE, p.old_mode = FISSION_SHARED);
     EXPECT(FISSION_FINE, FISSION_GRANT, p.old_mode = 0); /* only one that moves the agent ends a mode */
     EXPECT(FISSION_BAD, FISSION_GRANT, p.old_mode = 0, p.flags |= FISSION_AGENT);
-    static const enum fission_type of_clients[] = {FISSION_ACQUIRE, FISSION_RELEASE, FISSION_TAKE, FISSION_PROBE, FISSION_CHASE};
+    static const enum fission_type of_clients[] = {FISSION_ACQUIRE, FISSION_RELEASE, FISSION_TAKE,
+                                                   FISSION_PROBE,   FISSION_CHASE,   FISSION_ASK};
     for (unsigned i = 0; i < countof(of_clients); i++) {
         EXPECT(FISSION_ALIEN, of_clients[i], p.client.machine = MACHINE_SWITCH);
         EXPECT(FISSION_ALIEN, of_clients[i], p.client.machine = MACHINE_NONE);
@@ -135,8 +136,27 @@ static void spills(void)
     CHECK(!spill_is_control(bytes, sizeof(struct packet_head) - 1));
 }
 
+/* After the switch lost its state the first report of a lock counts. A later one is the same hold, another reader, or contradicts
+ * it. */
+static void reports(void)
+{
+    uint64_t word = 0, token = 0;
+    CHECK(fission_reported(&word, &token, 1, FISSION_EXCLUSIVE));
+    uint64_t first = word;
+    CHECK(fission_reported(&word, &token, 1, FISSION_EXCLUSIVE));
+    CHECK(!fission_reported(&word, &token, 2, FISSION_EXCLUSIVE) && !fission_reported(&word, &token, 2, FISSION_SHARED));
+    CHECK(word == first && fission_word_machine(word) == 1);
+    word = 0;
+    CHECK(fission_reported(&word, &token, 1, FISSION_SHARED));
+    first = word;
+    CHECK(fission_reported(&word, &token, 1, FISSION_SHARED) && fission_reported(&word, &token, 2, FISSION_SHARED));
+    CHECK(!fission_reported(&word, &token, 1, FISSION_EXCLUSIVE) && !fission_reported(&word, &token, 2, FISSION_EXCLUSIVE));
+    CHECK(word == first && fission_word_machine(word) == 1);
+}
+
 int main(void)
 {
+    reports();
     spills();
     heads();
     lengths();

@@ -199,11 +199,14 @@ static void check_upgrades(unsigned first, unsigned second)
     lock(1, 0, 0, 5, S); /* the agent is here */
     lock(2, 0, 0, 5, S);
     lock(3, 0, 0, 5, S);
+    CHECK_EQ(kit_convert(&k, first, 1, X), -PAWL_ENOTOWNER); /* holds nothing */
     CHECK_EQ(kit_convert(&k, first, 0, X), PACKET_WAIT);
     kit_convert(&k, second, 0, X);
     CHECK_EQ(outcome(second, 0), -EDEADLK);
     CHECK_EQ(outcome(first, 0), -EINPROGRESS);
     check_held(second, 0);
+    CHECK_EQ(kit_convert(&k, second, 0, S), PACKET_DONE); /* it has that: the refusal before is forgotten */
+    CHECK_EQ(outcome(second, 0), 0);
     /* Again, when the first has given up and the packets that say so were lost. */
     k.fate = lose_withdrawals;
     kit_give_up(&k, first, 0);

@@ -471,16 +471,62 @@ static void hole_13(void)
 }
 
 /* Whatever is wrong with a packet, it is counted and changes nothing. */
+static int lose_withdrawals(const struct fission_packet *p, bool passed)
+{
+    return p->head.type == FISSION_RELEASE && (p->flags & FISSION_DONE) ? LOST : GOES;
+}
+
+/* 13, too: a writer in the queue keeps readers out, and does not wait any more. Its RELEASE was lost, or its host. A holder waits
+ * to read once more, in no thread's name, so that no probe for deadlocks is sent: the agent finds out by itself (rack seed 21521).
+ */
+static void writer_gone_unnoticed(uint64_t options, bool host_lost)
+{
+    const uint64_t lease = 100 * KIT_RETRY_NS;
+    kit_init_leased(&k, 3, 4, options, lease);
+    kit_wait(&k, lease / 2);
+    kit_acquire(&k, 1, 0, S);
+    kit_acquire(&k, 2, 0, X);
+    kit_wait(&k, 20 * KIT_RETRY_NS); /* it starves by now */
+    CHECK_EQ(kit_acquire(&k, 1, 1, S), PACKET_WAIT);
+    kit_acquire(&k, 3, 0, S);
+    kit_wait(&k, 3 * lease);
+    CHECK(!kit_holds(&k, 1, 1) && !kit_holds(&k, 3, 0)); /* while it waits, they do */
+    k.dead[2] = host_lost;
+    k.fate = lose_withdrawals;
+    if (!host_lost)
+        kit_give_up(&k, 2, 0);
+    k.fate = NULL;
+    kit_wait(&k, 3 * lease);
+    CHECK(kit_holds(&k, 1, 0) && kit_holds(&k, 1, 1) && kit_holds(&k, 3, 0));
+    CHECK(!(kit_word(&k) & (FISSION_WORD_STARVES | FISSION_WORD_WRITERS)));
+    kit_free(&k);
+}
+
+/* The same with a holder that wanted to write. */
+static void upgrader_gone_unnoticed(void)
+{
+    kit_init(&k, 3, 4, 0);
+    kit_acquire(&k, 1, 0, S);
+    kit_acquire(&k, 2, 0, S);
+    CHECK_EQ(kit_convert(&k, 2, 0, X), PACKET_WAIT);
+    CHECK_EQ(kit_acquire(&k, 1, 1, S), PACKET_WAIT);
+    k.fate = lose_withdrawals;
+    kit_give_up(&k, 2, 0);
+    k.fate = NULL;
+    kit_wait(&k, HEALS);
+    CHECK(kit_holds(&k, 1, 1) && kit_holds(&k, 2, 0));
+    kit_free(&k);
+}
+
 static void bad_packets(void)
 {
     _Alignas(8) uint8_t good[PACKET_MAX], bad[PACKET_MAX];
-    const struct packet_drops *d, *at_host;
+    const struct packet_drops *d;
     kit_init(&k, 2, 2, 0);
     k.fate = keep_all;
     kit_ask(&k, 1, 0, X, false);
     memcpy(good, k.keep[0].data, sizeof good);
     d = fisslock_switch_drops(k.decider);
-    at_host = fisslock_host_drops(k.host[1]);
     static const struct {
         size_t offset;
         uint8_t value;
@@ -508,7 +554,8 @@ static void bad_packets(void)
         fisslock_switch_packet(k.decider, good, len, 0, &k.out);
     CHECK_EQ(k.out.packets, 0);
     CHECK_EQ(fisslock_switch_word(k.decider, 5), 0);
-    CHECK_EQ(at_host->bad + at_host->alien + at_host->stale + at_host->unreadable, countof(spoil));
+    const struct packet_drops at_host = fisslock_host_drops(k.host[1]);
+    CHECK_EQ(at_host.bad + at_host.alien + at_host.stale + at_host.unreadable, countof(spoil));
     kit_free(&k);
 }
 
@@ -559,6 +606,11 @@ int main(void)
     granted_before_agent();
     hole_12();
     hole_13();
+    writer_gone_unnoticed(0, false);
+    writer_gone_unnoticed(0, true);
+    writer_gone_unnoticed(FISSION_WRITE_PREFERRING, false);
+    writer_gone_unnoticed(FISSION_WRITE_PREFERRING, true);
+    upgrader_gone_unnoticed();
     adopted_by_a_late_copy();
     bad_packets();
     return 0;

@@ -24,6 +24,17 @@ static int lose_moves(const struct fission_packet *p, bool passed)
     return p->head.type >= SPILL_CALL && p->head.type <= SPILL_GIVEN ? LOST : GOES;
 }
 
+static struct kit_packet give; /* the latest one that the switch sent */
+
+static int copy_gives(const struct fission_packet *p, bool passed)
+{
+    if (passed && p->head.type == SPILL_GIVE) {
+        give.len = sizeof *p;
+        memcpy(give.data, p, sizeof *p);
+    }
+    return GOES;
+}
+
 static bool in_switch(void)
 {
     return fisslock_switch_has(k.decider, 5);
@@ -85,6 +96,7 @@ static void late_word(void)
     kit_wait(&k, LEASE / 8);
     CHECK(k.kept > 1 && !in_switch()); /* lent, and on its way; called again */
     late = k.keep[0];
+    CHECK_EQ(((const struct packet_head *)(const void *)late.data)->to.machine, MACHINE_SWITCH);
     kit_let_go(&k);
     CHECK(in_switch() && kit_holds(&k, 2, 0));
     kit_release(&k, 2, 0);
@@ -107,6 +119,24 @@ static void late_word(void)
     kit_free(&k);
 }
 
+/* The server says that it was given a lock if that is the lock's round. Else the switch would forget a lock that is not there. */
+static void given_once(void)
+{
+    begin(FISSLOCK_RESTLESS);
+    k.fate = copy_gives;
+    give.len = 0;
+    kit_acquire(&k, 2, 0, X);
+    kit_wait(&k, LEASE / 4);
+    CHECK(in_switch() && give.len); /* of the lock that made room */
+    fisslock_server_packet(k.server, give.data, give.len, k.now, &k.out);
+    CHECK_EQ(k.out.packets, 1);
+    outbox_clear(&k.out);
+    ((struct packet_head *)(void *)give.data)->nonce++;
+    fisslock_server_packet(k.server, give.data, give.len, k.now, &k.out);
+    CHECK_EQ(k.out.packets, 0);
+    kit_free(&k);
+}
+
 /* The agent's host is lost: the switch tells the server, and the next host that asks takes over. */
 static void holder_lost(void)
 {
@@ -119,6 +149,23 @@ static void holder_lost(void)
     CHECK(!kit_holds(&k, 3, 0));
     kit_wait(&k, 2 * LEASE);
     CHECK(kit_holds(&k, 3, 0) && kit_token(&k, 3, 0) > token);
+    kit_free(&k);
+}
+
+/* The agent's host is lost while the lock is in the switch, in a cell of another number: a scan finds it there by the lock's
+ * number. */
+static void scanned(void)
+{
+    begin(FISSLOCK_RESTLESS);
+    kit_acquire(&k, 2, 0, X);
+    kit_wait(&k, LEASE / 4);
+    CHECK(in_switch());
+    k.fate = lose_moves;
+    k.dead[2] = true;
+    kit_wait(&k, 2 * LEASE);
+    CHECK_EQ(fisslock_switch_scan(k.decider, 2, k.now, &k.out), 1);
+    CHECK(!(fisslock_switch_word(k.decider, 5) & FISSION_WORD_HELD));
+    CHECK_EQ(fisslock_switch_scan(k.decider, 2, k.now, &k.out), 0);
     kit_free(&k);
 }
 
@@ -189,7 +236,9 @@ int main(void)
     served();
     moves_while_held();
     late_word();
+    given_once();
     holder_lost();
+    scanned();
     server_lost();
     switch_lost();
     both_lost();

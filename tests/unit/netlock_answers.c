@@ -259,8 +259,20 @@ static void data(void)
     CHECK_EQ(result(), 0);
 }
 
+/* A head leaves nothing of what was in the memory before. */
+static void heads(void)
+{
+    struct netlock_packet p;
+    memset(&p, 0xff, sizeof p);
+    netlock_head(&p, 3, NETLOCK_GRANT, 4, (struct place){1, 2}, (struct place){5, 6});
+    CHECK(p.head.family == PACKET_NETLOCK && p.head.type == NETLOCK_GRANT && p.head.version == PACKET_VERSION && p.head.space == 3);
+    CHECK(p.head.epoch == 4 && p.head.from.machine == 1 && p.head.from.port == 2 && p.head.to.machine == 5 && p.head.to.port == 6);
+    CHECK(!p.head.nonce && !p.head.index && !p.head.tag && !p.head.generation && !p.head.features);
+}
+
 int main(void)
 {
+    heads();
     refusals();
     grants();
     conversions();

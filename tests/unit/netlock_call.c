@@ -61,7 +61,7 @@ static void start(uint64_t options)
 {
     rack.config = (struct rack_config){.space = 1,
                                        .machines = HOSTS,
-                                       .sessions = 1,
+                                       .sessions = 2,
                                        .requests = HOST_CALLS + 1,
                                        .servers = 1,
                                        .server = {SERVER},
@@ -360,11 +360,13 @@ static void limits(void)
     begin(0);
     CHECK_EQ(netlock_acquire(rack.host[0], &a, rack.now, &out), -EMSGSIZE);
     outbox_clear(&out);
-    for (uint32_t i = 0; i < HOST_CALLS; i++)
-        ask(0, i, 1, i, false);
-    a = (struct packet_ask){.request = HOST_CALLS, .mode = PAWL_EXCLUSIVE, .index = 1, .bytes = large, .len = 1};
-    CHECK_EQ(netlock_acquire(rack.host[0], &a, rack.now, &out), -PAWL_ELIMIT);
-    outbox_clear(&out);
+    for (uint32_t first = 0; first <= HOST_CALLS + 1; first += HOST_CALLS + 1) { /* each session has so many */
+        for (uint32_t i = 0; i < HOST_CALLS; i++)
+            ask(0, first + i, 1, i, false);
+        a = (struct packet_ask){.request = first + HOST_CALLS, .mode = PAWL_EXCLUSIVE, .index = 1, .bytes = large, .len = 1};
+        CHECK_EQ(netlock_acquire(rack.host[0], &a, rack.now, &out), -PAWL_ELIMIT);
+        outbox_clear(&out);
+    }
 }
 
 /* Packets that are wrong are counted and change nothing. */

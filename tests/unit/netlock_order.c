@@ -535,6 +535,35 @@ static void test_doubled(bool lost)
 
 /* ---- Algorithm 3 ---- */
 
+/* A GIVE of an earlier round, late: the server does not answer it, and stays in its round. */
+static void test_late_give(void)
+{
+    struct bench *b = set_up_low(1, 2);
+    struct flying late = {.len = 0};
+    CHECK_EQ(switch_move_out(b->sw, 0, b->now, &b->out), 0);
+    send(b);
+    for (unsigned i = 0; i < 100 && !late.len; i++) {
+        for (unsigned f = 0; f < b->flying; f++)
+            if (((const struct packet_head *)(const void *)b->flight[f].data)->type == NETLOCK_GIVE)
+                late = b->flight[f];
+        settle(b, 1);
+        tick_all(b);
+    }
+    CHECK(late.len);
+    settle(b, FLIGHT);
+    CHECK_EQ(switch_move_in(b->sw, 0, 0, 0, b->now, &b->out), -EINVAL);
+    CHECK_EQ(switch_move_in(b->sw, 0, NETLOCK_SIZE_MAX + 1, 0, b->now, &b->out), -EINVAL);
+    CHECK_EQ(switch_move_in(b->sw, 0, 1, UINT8_MAX + 1, b->now, &b->out), -EINVAL);
+    CHECK_EQ(switch_move_in(b->sw, 0, NETLOCK_SIZE_MAX, 0, b->now, &b->out), -ENOSPC); /* as large as a queue may be: no room */
+    CHECK_EQ(switch_move_in(b->sw, 0, 1, UINT8_MAX, b->now, &b->out), 0);
+    send(b);
+    settle(b, FLIGHT);
+    move_in_anew(b, ALL, ALL);
+    netlock_server_packet(b->server, late.data, late.len, b->now, &b->out);
+    CHECK_EQ(b->out.packets, 0);
+    tear_down(b);
+}
+
 static void test_allocation(void)
 {
     /* Fig. 7: two slots, one lock asked for by two at 100 a second each, one by one at 10. */
@@ -592,6 +621,7 @@ int main(void)
     test_doubled(false);
     test_doubled(true);
     test_push_while_draining();
+    test_late_give();
     test_allocation();
     test_a_million();
     return 0;

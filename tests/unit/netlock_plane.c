@@ -30,6 +30,7 @@ static struct plane *plane_new(uint16_t size, uint16_t wait_size, uint16_t mista
 
 struct result {
     unsigned passes, grants, out;
+    bool lows; /* after the last pass: requests of low priorities may wait at the server */
     uint64_t granted[16];
     uint32_t ticket[16];
     uint16_t port[16];
@@ -52,6 +53,7 @@ static struct result run(struct plane *p, uint32_t lock, struct netlock_pass pas
             netlock_resubmit(&pass);
         plane_pass(p, lock, &pass);
         r.out |= pass.out;
+        r.lows = pass.lows;
         if (pass.out & NETLOCK_OUT_GRANT) {
             r.ticket[r.grants] = pass.out_ticket;
             r.port[r.grants] = pass.out_place.port;
@@ -280,6 +282,22 @@ static void test_full_priorities(void)
     free(p);
 }
 
+/* A CALL that comes while the lock is held does not call the server: the release does. */
+static void test_call_too_early(void)
+{
+    uint32_t lock;
+    struct plane *p = plane_few(8, 4, 2, 0, &lock);
+    struct netlock_pass low = packet(NETLOCK_OP_ACQUIRE, 1, 1, X);
+    uint32_t ticket = acquire(p, lock, 0, X).ticket[0];
+    low.priority = 7;
+    struct result r = run(p, lock, low);
+    CHECK(r.out == NETLOCK_OUT_FORWARD && r.lows); /* the control plane is told */
+    CHECK(plane_lows(p, lock) && !plane_waiting(p, lock));
+    CHECK_EQ(run(p, lock, packet(NETLOCK_OP_CALL, 0, 0, 0)).out, 0);
+    CHECK(release(p, lock, 0, ticket).out & NETLOCK_OUT_NOTIFY);
+    free(p);
+}
+
 /* Of eight priorities two have a queue here: the others wait at the server, and come when they are called. */
 static void test_low(void)
 {
@@ -356,6 +374,7 @@ static void test_quota(void)
     CHECK_EQ(plane_charge(p, 1, 1, 200, 100000 + 1900 + 2048), 0);
     CHECK_EQ(plane_charge(p, 1, 1, 201, 100000 + 1900), 0);
     CHECK(plane_charge(p, 1, 1, 202, 100000 + 1900 + 10));
+    CHECK_EQ(plane_charge(p, 1, 1, 201, 100000 + 1900 + 10), 0); /* the same request once more: it has paid */
     free(p);
 }
 
@@ -806,6 +825,7 @@ int main(void)
     test_overflow();
     test_priorities();
     test_full_priorities();
+    test_call_too_early();
     test_low();
     test_quota();
     test_regions();

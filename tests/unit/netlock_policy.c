@@ -23,6 +23,7 @@ static struct {
     _Alignas(8) uint8_t data[PACKET_MAX];
 } flight[FLIGHT], commanded;
 static unsigned flying;
+static uint16_t grant_port; /* of the process that the latest GRANT was sent to */
 
 static void take(void)
 {
@@ -44,6 +45,8 @@ static void settle(void)
         memcpy(data, flight[0].data, len);
         memmove(flight, flight + 1, --flying * sizeof *flight);
         const struct packet_head *h = (const void *)data;
+        if (h->type == NETLOCK_GRANT)
+            grant_port = h->to.port;
         if (h->type == NETLOCK_COMMANDED) {
             commanded.len = len;
             memcpy(commanded.data, data, len);
@@ -106,6 +109,7 @@ static void begin(uint64_t options)
 
 static void end(void)
 {
+    CHECK_EQ(((const struct nl_switch *)sw)->drops.alien, 0);
     free(sw);
     free(server);
     free(steward);
@@ -205,6 +209,28 @@ static int ask(uint32_t request, uint64_t index, bool try)
     return requests_outcome(host, request, &answer) ? 1 : answer.result;
 }
 
+/* A tenant or a priority that there is not: the switch refuses it, whatever else its policy is. */
+static void no_such_policy(uint64_t levels)
+{
+    begin(0);
+    CHECK_EQ(command(NETLOCK_COMMAND_PRIORITIES, 0, levels, 0), 0);
+    pass(50 * NS_PER_MS);
+    for (unsigned i = 0; i < 3; i++) {
+        const struct packet_ask a = {.request = i,
+                                     .mode = PAWL_SHARED,
+                                     .index = 1,
+                                     .tenant = i == 1 ? PACKET_TENANTS : 0,
+                                     .priority = i == 2 ? NETLOCK_PRIORITIES : 0};
+        bool fine = !i || (i == 2 && !levels); /* without priorities their number is not looked at */
+        struct packet_answer answer;
+        CHECK_EQ(netlock_acquire(host, &a, now, &out), PACKET_WAIT);
+        settle();
+        CHECK_EQ(requests_outcome(host, i, &answer), 0);
+        CHECK_EQ(answer.result, fine ? 0 : -EINVAL);
+    }
+    end();
+}
+
 /* So many at once, then one by one: a try is refused, the others wait for their turn. */
 static void quota(uint64_t options)
 {
@@ -233,10 +259,66 @@ static void quota(uint64_t options)
     end();
 }
 
+/* A host whose lease has ended gets nothing by an ACQUIRE that was under way for long: it would not know that it holds the lock. */
+static void late_request(void)
+{
+    begin(0);
+    const struct packet_ask a = {.request = 0, .mode = PAWL_EXCLUSIVE, .index = 1};
+    CHECK_EQ(netlock_acquire(host, &a, now, &out), PACKET_WAIT);
+    CHECK_EQ(out.packets, 1);
+    static struct netlock_packet late;
+    memcpy(&late, outbox_packet(&out, 0), sizeof late);
+    outbox_clear(&out);
+    for (uint64_t until = now + 3 * config.lease_ns; now < until; now += config.retry_ns) { /* the host is silent */
+        netlock_server_tick(server, now, &out);
+        take();
+        netlock_switch_tick(sw, now, &out);
+        settle();
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        uint64_t stale = ((const struct nl_switch *)sw)->drops.stale;
+        netlock_switch_packet(sw, &late, sizeof late, now, &out);
+        CHECK_EQ(out.packets, 0);
+        CHECK_EQ(((const struct nl_switch *)sw)->drops.stale, stale + 1);
+    }
+    end();
+}
+
+/* A grant goes to the process that asked. If that one has ended, another process of its host asks again, and is told. */
+static void ports(uint64_t options)
+{
+    begin(options);
+    const struct packet_ask first = {.request = 0, .port = 9, .mode = PAWL_EXCLUSIVE, .index = 1},
+                            second = {.request = 1, .port = 11, .mode = PAWL_EXCLUSIVE, .index = 1};
+    CHECK_EQ(netlock_acquire(host, &first, now, &out), PACKET_WAIT);
+    settle();
+    CHECK(requests_hold(host, 0) && grant_port == 9);
+    CHECK_EQ(netlock_acquire(host, &second, now, &out), PACKET_WAIT);
+    CHECK_EQ(out.packets, 1);
+    struct netlock_packet again;
+    memcpy(&again, outbox_packet(&out, 0), sizeof again);
+    settle();
+    again.head.from.port = 12;
+    if (again.head.to.machine == SERVER)
+        netlock_server_packet(server, &again, sizeof again, now, &out);
+    else
+        netlock_switch_packet(sw, &again, sizeof again, now, &out);
+    settle();
+    CHECK_EQ(netlock_release(host, 0, now, &out), 0);
+    settle();
+    CHECK(requests_hold(host, 1) && grant_port == 12);
+    end();
+}
+
 int main(void)
 {
+    ports(0);
+    ports(NETLOCK_SERVERS_ONLY);
+    late_request();
     commands();
     priorities_change();
+    no_such_policy(0);
+    no_such_policy(2);
     quota(0);
     quota(NETLOCK_SERVERS_ONLY);
     return 0;

@@ -293,6 +293,13 @@ static void queued(void)
     give(&again);
     CHECK_EQ(sent(SRV_QUEUED).head.to.port, 33);
     check_waits(1, 0);
+    CHECK_EQ(srv_give_up(host[1], 0, -ETIMEDOUT, now, &out), PACKET_DONE);
+    struct srv_packet r = sent(SRV_RELEASE);
+    give(&q); /* late: the server may still have the request in its queue */
+    CHECK(!requests_idle(host[1], 0));
+    give(&r);
+    settle();
+    CHECK(requests_idle(host[1], 0));
 }
 
 /* A try that no server answers ends after a lease. */
@@ -723,11 +730,11 @@ static void refused_by_server(struct srv_packet p, uint32_t len)
 
 static void refused_by_host(struct srv_packet p, uint32_t len)
 {
-    const struct packet_drops *d = requests_drops(host[1]);
-    uint64_t before = d->bad + d->alien + d->stale;
+    struct packet_drops before = requests_drops(host[1]), after;
     srv_packet(host[1], &p, len, now, &out);
     nothing();
-    CHECK_EQ(d->bad + d->alien + d->stale, before + 1);
+    after = requests_drops(host[1]);
+    CHECK_EQ(after.bad + after.alien + after.stale, before.bad + before.alien + before.stale + 1);
     check_waits(1, 0);
 }
 
@@ -781,8 +788,27 @@ static void bad_packets(void)
     CHECK_EQ(srv_acquire(host[1], &beyond, now, &out), -EINVAL);
 }
 
+/* Every lock has a place of its own, at a server that there is. */
+static void places(uint64_t options)
+{
+    for (uint16_t servers = 1; servers <= 5; servers++)
+        for (uint64_t locks = 1; locks <= 12; locks++) {
+            const struct rack_config c = {.servers = servers, .locks = locks, .options = options};
+            bool used[5][12] = {{false}};
+            for (uint64_t index = 0; index < locks; index++) {
+                unsigned s = srv_of(&c, index);
+                uint64_t place = srv_place(&c, index);
+                CHECK(s < servers && place < srv_range(&c) && srv_range(&c) <= locks);
+                CHECK(!used[s][place]);
+                used[s][place] = true;
+            }
+        }
+}
+
 int main(void)
 {
+    places(0);
+    places(SRV_BY_RANGE);
     lease_first();
     lease_ends();
     retries();

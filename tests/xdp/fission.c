@@ -178,7 +178,7 @@ static void bad_packets(void)
     f = good;
     f.head.type = 0;
     refused("type", &f, PLANE_TYPE);
-    f.head.type = FISSION_CHASE + 1;
+    f.head.type = FISSION_ASK + 1;
     refused("a type beyond the last", &f, PLANE_TYPE);
     f = good;
     f.head.type = FISSION_RELEASE;
@@ -231,8 +231,9 @@ static void bad_packets(void)
 
 static struct fission_packet random_packet(struct rng *rng)
 {
-    static const uint8_t types[] = {FISSION_ACQUIRE, FISSION_RELEASE, FISSION_FREE,   FISSION_GRANT, FISSION_ACK,   FISSION_REFUSED,
-                                    FISSION_FLAGS,   FISSION_LOOK,    FISSION_ANSWER, FISSION_TAKE,  FISSION_PROBE, FISSION_CHASE};
+    static const uint8_t types[] = {FISSION_ACQUIRE, FISSION_RELEASE, FISSION_FREE, FISSION_GRANT,  FISSION_ACK,
+                                    FISSION_REFUSED, FISSION_FLAGS,   FISSION_LOOK, FISSION_ANSWER, FISSION_TAKE,
+                                    FISSION_PROBE,   FISSION_CHASE,   FISSION_ASK};
     struct fission_packet f =
         request(types[rng_below(rng, countof(types))], (uint8_t)(1 + rng_below(rng, 2)), rng_below(rng, LOCKS));
     uint64_t word = locks[f.head.index].word;

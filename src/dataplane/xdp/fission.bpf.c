@@ -300,7 +300,7 @@ INLINE __attribute__((flatten)) int decide(struct xdp_md *ctx, struct frame *f, 
         fission_answer_for_absent(p);
         return frame_answer(f, c);
     }
-    if (!plain && fission_asks_holder(p) && !lives(member(p->head.to.machine))) {
+    if (!plain && fission_asks_request(p) && !lives(member(p->head.to.machine))) {
         fission_release_for_lost(p);
         return frame_answer(f, c);
     }

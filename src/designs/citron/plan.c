@@ -369,24 +369,16 @@ static void climb(struct cover *c, unsigned height, uint64_t inside, unsigned fu
     }
 }
 
-static void start_at_leaf(struct cover *c, unsigned k)
-{
-    for (unsigned n = 0; n <= k; n++) {
-        c->waste[n] = n ? 0 : IMPOSSIBLE;
-        c->whole[n] = 0;
-    }
-}
-
 static struct tree_node leaf_of(uint64_t unit)
 {
     return (struct tree_node){.height = 0, .number = unit >> TREE_LEAF_BITS};
 }
 
-/* From the leaf of the boundary up to below `height`. `left`: the range lies to the right of the boundary. */
+/* From the leaf of the boundary, which is covered by one node without waste (zeros), up to below `height`. `left`: the range lies
+ * to the right of the boundary. */
 static void climb_to(struct cover *c, uint64_t unit, bool left, unsigned height, unsigned k)
 {
     struct tree_node leaf = leaf_of(unit);
-    start_at_leaf(c, k);
     for (unsigned at = 1; at < height; at++) {
         struct tree_node node = tree_above(leaf, at), child = tree_above(leaf, at - 1);
         uint64_t inside = left ? tree_end(node) - unit : unit + 1 - tree_start(node);

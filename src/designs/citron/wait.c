@@ -61,8 +61,8 @@ static int wait_far(struct citron_job *j, const struct fab_cond *cond, uint64_t 
         uint64_t now = world_now(j->seat->world);
         uint64_t pause = random_pause(j, j->trip_ns << (doublings < PAUSE_DOUBLINGS ? doublings : PAUSE_DOUBLINGS));
         if (j->wait.ahead)
-            pause = (j->wait.ahead - 1) * TURN_TRIPS * j->wait.poll_ns; /* the client whose turn is next does not pause */
-        int rc = pause ? fab_wait_any(j->seat->ep, NULL, 0, min_u64(until, now + pause)) : 0;
+            pause = (j->wait.ahead - 1) * TURN_TRIPS * j->wait.poll_ns;           /* the client whose turn is next does not pause */
+        int rc = fab_wait_any(j->seat->ep, NULL, 0, min_u64(until, now + pause)); /* without a pause: whether it was cancelled */
         if (rc && rc != -ETIMEDOUT)
             return rc;
         if ((rc = poll_once(j, cond, seen, &asked)) <= 0)

@@ -104,6 +104,23 @@ static bool kernel_says_gone(const struct seat *seat, uint32_t slot)
     return life & FUTEX_OWNER_DIED || !(life & FUTEX_TID_MASK);
 }
 
+/* For how long we have seen this lease word; 0 the first time. Several threads may be here. The time only rises, and is there
+ * before the word: a word never has a time before it was seen. */
+static uint64_t seen_for(const struct seat *seat, uint32_t slot, uint64_t lease, uint64_t now)
+{
+    struct sighting *seen = &seat->me->seen[slot];
+    if (__atomic_load_n(&seen->lease, __ATOMIC_ACQUIRE) != lease) {
+        uint64_t first = __atomic_load_n(&seen->first_seen_ns, __ATOMIC_RELAXED);
+        while (first < now &&
+               !__atomic_compare_exchange_n(&seen->first_seen_ns, &first, now, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+            ;
+        __atomic_store_n(&seen->lease, lease, __ATOMIC_RELEASE);
+        return 0;
+    }
+    uint64_t since = __atomic_load_n(&seen->first_seen_ns, __ATOMIC_ACQUIRE);
+    return now > since ? now - since : 0;
+}
+
 /* Has this lease run out by our clock? */
 static bool lease_over(const struct seat *seat, uint32_t slot, uint64_t lease)
 {
@@ -115,21 +132,22 @@ static bool lease_over(const struct seat *seat, uint32_t slot, uint64_t lease)
 
     /* The stamp is of another clock: all that it tells is whether the session was renewed. It counts from when we first saw this
      * one, which is later than when its owner posted it, for its length by the slowest of clocks. */
-    struct sighting *seen = &seat->me->seen[slot];
-    if (__atomic_load_n(&seen->lease, __ATOMIC_ACQUIRE) != lease) {
-        /* Several threads may be here. The time only rises, and is there before the lease: a lease never has a time before it was
-         * seen. */
-        uint64_t first = __atomic_load_n(&seen->first_seen_ns, __ATOMIC_RELAXED);
-        while (first < now &&
-               !__atomic_compare_exchange_n(&seen->first_seen_ns, &first, now, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-            ;
-        __atomic_store_n(&seen->lease, lease, __ATOMIC_RELEASE);
-        return false;
-    }
     uint64_t lease_ns = seat->space->lease_ns;
     uint64_t wait = add_saturating(lease_ns, 2 * (lease_ns / SEAT_DRIFT_DIVISOR) + seat->space->margin_ns);
-    uint64_t since = __atomic_load_n(&seen->first_seen_ns, __ATOMIC_ACQUIRE);
-    return now > since && now - since > wait;
+    return seen_for(seat, slot, lease, now) > wait;
+}
+
+/* A lease that has run out on shared memory is withdrawn before its session is lost (SEAT_GRACE_NS). Each withdrawal has a word of
+ * its own, because stamps rise, so the time since an earlier one is not counted. 1: the session may be declared lost; 0: not yet.
+ */
+static int withdrawn_long_enough(const struct seat *seat, uint32_t slot, uint64_t lease)
+{
+    uint64_t withdrawn = lease | UINT64_C(1) << LEASE_WITHDRAWN_SHIFT, old;
+    if (!(seat->ep->caps & FAB_SHARED_CLOCK) || lease_state(lease) != SLOT_LIVE)
+        return 1;
+    if (lease_withdrawn(lease))
+        return seen_for(seat, slot, lease, world_now(seat->world)) > SEAT_GRACE_NS;
+    return fab_cas64(seat->ep, space_slot_addr(seat->space, slot) + offsetof(struct slot, lease), lease, withdrawn, &old);
 }
 
 /* Whether the process of the session in that slot is gone, where the kernel tells. */
@@ -166,9 +184,11 @@ int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease)
     if (lease_state(word) == SLOT_LIVE || lease_state(word) == SLOT_TAKEN) {
         /* A dead process's other threads may run a moment longer than the one whose death the kernel reports; and a process that
          * executes another program lives on without any of them, for which there is the lease. */
-        bool dead = process_gone(seat, slot) || lease_over(seat, slot, word);
-        if (!dead)
-            return 0;
+        if (!process_gone(seat, slot)) {
+            rc = lease_over(seat, slot, word) ? withdrawn_long_enough(seat, slot, word) : 0;
+            if (rc <= 0)
+                return rc;
+        }
         uint64_t lost = lease_word(SLOT_LOST, lease_epoch(word), lease_stamp(word));
         rc = fab_cas64(seat->ep, addr, word, lost, &old);
         if (rc)

@@ -29,15 +29,16 @@
 struct design;
 struct step_clock;
 
-/* ---- the lease word: state 2, epoch 22, stamp 40 ---- */
+/* ---- the lease word: state 2, epoch 22, withdrawn 1, stamp 39 ---- */
 
 enum slot_state { SLOT_FREE, SLOT_LIVE, SLOT_LOST, SLOT_TAKEN };
 
 /* Clocks of different hosts may differ in speed by one part in this many (invariants.md); both sides' errors add up. */
 #define SEAT_DRIFT_DIVISOR 10000
 
-#define LEASE_STAMP_BITS 40
-#define LEASE_STAMP_SHIFT 20 /* stamps count 2^20 ns, about a millisecond: 40 bits last 36 years of uptime */
+#define LEASE_STAMP_BITS 39
+#define LEASE_STAMP_SHIFT 20 /* stamps count 2^20 ns, about a millisecond: 39 bits last 18 years of uptime */
+#define LEASE_WITHDRAWN_SHIFT 39
 #define LEASE_EPOCH_BITS 22
 #define LEASE_EPOCH_SHIFT 40
 #define LEASE_STATE_SHIFT 62
@@ -54,6 +55,17 @@ static inline enum slot_state lease_state(uint64_t lease)
 static inline uint32_t lease_epoch(uint64_t lease)
 {
     return (uint32_t)field_get(lease, LEASE_EPOCH_SHIFT, LEASE_EPOCH_BITS);
+}
+/* On shared memory the uncontended path reads no clock: after it has taken a lock it looks whether its lease was withdrawn
+ * (client/fast.h). So a lease that has run out is withdrawn first, and its session is declared lost this much later at the
+ * earliest, unless it has renewed the lease: every grant is good for that long, however long the process was stopped before. */
+#define SEAT_GRACE_NS (500 * NS_PER_MS)
+
+/* Whether another session has seen that this lease had run out, and said so in the word (seat_peer_dead). Its owner may renew it.
+ */
+static inline bool lease_withdrawn(uint64_t lease)
+{
+    return lease >> LEASE_WITHDRAWN_SHIFT & 1;
 }
 static inline uint64_t lease_stamp(uint64_t lease)
 {
@@ -199,7 +211,7 @@ struct session {
     uint64_t *descs;             /* likewise of its descriptors in the space, for designs that keep words there */
     void *design_state;          /* what its design keeps for each session: design->session_bytes, zero when it opens; null: none */
     struct session *next;        /* in the process's list of sessions whose records threads may keep */
-    struct sighting {            /* of other sessions' leases, where clocks are not shared: slot_count of them */
+    struct sighting {            /* of other sessions' leases: slot_count of them */
         uint64_t lease;
         uint64_t first_seen_ns;
         fab_addr home; /* where its descriptors were when last asked; 0: not asked yet */

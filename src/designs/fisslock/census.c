@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An agent's upkeep while requests wait: it asks the holders that it knows whether they still hold, and takes a census of those
- * that it does not know.
+/* An agent's upkeep while requests wait: it asks the holders that it knows whether they still hold, and the writer that keeps
+ * readers out whether it still waits. It takes a census of holders that it does not know.
  *
  * A census: the decider has given out ordinals of which the agent never heard. The agent asks every host for its holders by these
  * ordinals. A host answers with them, and promises that its waiting requests will take no GRANT by the others (credible() in
@@ -240,6 +240,37 @@ static void check_holders(struct event *e, struct agent *a)
     }
 }
 
+/* The request that readers wait for, beside the holders; its machine is MACHINE_NONE if there is none. */
+static struct place keeps_readers_out(struct fisslock_host *h, const struct agent *a, uint64_t *nonce)
+{
+    if (agent_open(h, a) || a->waiters.count == a->writers)
+        return (struct place){MACHINE_NONE, 0};
+    *nonce = a->upgrader.nonce;
+    if (a->upgrader.machine)
+        return (struct place){a->upgrader.machine, PORT_POOL};
+    uint32_t i = a->waiters.head;
+    while (host_node(h, i)->mode != FISSION_EXCLUSIVE)
+        i = host_node(h, i)->next;
+    *nonce = host_node(h, i)->nonce;
+    return host_node(h, i)->client;
+}
+
+/* Readers wait for a writer that waits: does it? Its host may be lost, or the packet by which it gave up. The holders may be
+ * waiting for these readers, so that the queue does not get on by itself (I9). */
+static void check_writer(struct event *e, const struct agent *a)
+{
+    uint64_t nonce;
+    struct place client = keeps_readers_out(e->h, a, &nonce);
+    if (client.machine == MACHINE_NONE || client.machine == e->h->machine)
+        return;
+    struct fission_packet *p = pool_packet(e, FISSION_ASK, a->index, nonce, 0);
+    if (!p)
+        return;
+    p->head.to = (struct place){client.machine, PORT_POOL};
+    p->client = client;
+    p->term = a->term;
+}
+
 void agent_due(struct event *e, struct agent *a)
 {
     switch (a->state) {
@@ -252,6 +283,7 @@ void agent_due(struct event *e, struct agent *a)
         if (a->waiters.count || a->upgrader.machine) {
             look_for_starving(e, a);
             check_holders(e, a);
+            check_writer(e, a);
         }
         if ((!a->holders.count || a->upgrader.machine) && !agent_accounted(a))
             census_start(e, a);

@@ -278,6 +278,13 @@ static void not_waiting(struct event *e, uint64_t index, uint64_t nonce)
         request_send_release(e, index, nonce, client, r->term, r->ordinal, FISSION_UPGRADE | FISSION_DONE);
 }
 
+void deadlock_ask(struct event *e, const struct fission_packet *p)
+{
+    const struct fiss_request *r = pool_request_of(e->h, p->head.nonce);
+    if (!r || r->index != p->head.index || !waits(r))
+        not_waiting(e, p->head.index, p->head.nonce);
+}
+
 void deadlock_chase(struct event *e, const struct fission_packet *p)
 {
     const struct chase c = chase_of(e);

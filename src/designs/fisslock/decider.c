@@ -237,10 +237,10 @@ static bool answered(struct decider *d, const struct fission_packet *p, uint32_t
     return absent;
 }
 
-/* Whether the packet asks a holder whose host is lost: then it was answered here. */
+/* Whether the packet asks a request whose host is lost: then it was answered here. */
 static bool released(const struct decider *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
-    if (!fission_asks_holder(p) || lives(d, p->head.to.machine, now))
+    if (!fission_asks_request(p) || lives(d, p->head.to.machine, now))
         return false;
     struct fission_packet *answer = spill_copy(out, p, len);
     if (answer)

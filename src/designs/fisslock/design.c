@@ -19,9 +19,9 @@ bool fisslock_claim(const void *host, uint32_t request, struct packet_claim *out
     return holds || r->state == FISS_WAITING;
 }
 
-const struct packet_drops *fisslock_host_drops(const void *host)
+struct packet_drops fisslock_host_drops(const void *host)
 {
-    return &((const struct fisslock_host *)host)->drops;
+    return ((const struct fisslock_host *)host)->drops;
 }
 
 const struct fisslock_counts *fisslock_counts(const void *host)

@@ -31,7 +31,7 @@ struct packet_grants fisslock_host_grants(const void *host);
 void fisslock_rouse(void *host, uint64_t now, struct outbox *out);
 void fisslock_switch_gone(void *host, unsigned rack, uint64_t now, struct outbox *out);
 uint64_t fisslock_expiry(const void *host, uint32_t session);
-const struct packet_drops *fisslock_host_drops(const void *host);
+struct packet_drops fisslock_host_drops(const void *host);
 void fisslock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out);
 
 /* ---- the decider as a program on words in memory: the simulated switch and the process over UDP ---- */

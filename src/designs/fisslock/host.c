@@ -561,6 +561,9 @@ static void dispatch(struct event *e, const struct fission_packet *p)
     case FISSION_CHASE:
         deadlock_chase(e, p);
         break;
+    case FISSION_ASK:
+        deadlock_ask(e, p);
+        break;
     default: /* FLAGS end at the decider */
         e->h->drops.bad++;
         break;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The mistakes that variants of fisslock make on purpose: rack_config.mistakes. The low eight bits are the decider's (enum
- * fission_mistakes in dataplane/mistake.h). */
+/* The mistakes that variants of fisslock make on purpose: rack_config.mistakes. The low eight bits, 25 and 26 are the decider's
+ * (enum fission_mistakes in dataplane/mistake.h). */
 #ifndef PAWL_DESIGNS_FISSLOCK_MISTAKES_H
 #define PAWL_DESIGNS_FISSLOCK_MISTAKES_H
 
@@ -18,6 +18,8 @@ enum fisslock_mistakes {
     FISSLOCK_MISTAKE_DOUBT = 1 << 15,  /* a host that takes over a shared tenure does not look for its holders */
     FISSLOCK_MISTAKE_REUSE = 1 << 16,  /* a host that lost its memory goes on with tenures of its former life */
     FISSLOCK_MISTAKE_SILENT = 1 << 17, /* a host does not report shared holds to a decider that lost its state */
+
+    FISSLOCK_MISTAKE_LEAK = 1 << 27, /* FREE is sent once: if it is lost, the agent stays for ever */
 
     /* of looking for deadlocks */
     FISSLOCK_MISTAKE_STALE = 1 << 18, /* what the agent last heard of a holder is taken for the present */

@@ -104,5 +104,6 @@ void deadlock_second(struct event *e, struct fiss_request *r);  /* its agent say
 void deadlock_due(struct event *e, struct fiss_request *r);     /* the request still waits */
 void deadlock_probe(struct event *e, const struct fission_packet *p);
 void deadlock_chase(struct event *e, const struct fission_packet *p);
+void deadlock_ask(struct event *e, const struct fission_packet *p); /* a queue has a request of this host as a writer that waits */
 
 #endif

@@ -52,6 +52,8 @@ void tenure_retransmit(struct event *e, struct agent *a)
         send_move(e, a);
     edit(e, a);
     a->pause_ns = pool_pause(e->h, a->pause_ns);
+    if (a->state == AGENT_FREEING && MISTAKE(e->h->config.mistakes, FISSLOCK_MISTAKE_LEAK))
+        return;
     timers_set(host_timers(e->h), timer_of_agent(e->h, a), e->now + a->pause_ns, e->out);
 }
 

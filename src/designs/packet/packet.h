@@ -414,7 +414,7 @@ struct packet_design {
     /* The host leaves, and holds nothing: what other parts keep for it is free at once. Null: they keep nothing. */
     void (*leave)(void *host, uint64_t now, struct outbox *out);
 
-    const struct packet_drops *(*host_drops)(const void *host);
+    struct packet_drops (*host_drops)(const void *host);
     struct packet_grants (*host_grants)(const void *host); /* null: it does not count them */
 
     /* ---- a switch; null: the design needs none, packets go their way ---- */

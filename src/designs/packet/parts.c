@@ -201,9 +201,17 @@ struct packet_grants parts_host_grants(const void *host)
     return sum;
 }
 
-const struct packet_drops *parts_host_drops(const void *host)
+struct packet_drops parts_host_drops(const void *host)
 {
-    return &((const struct parts_host *)host)->drops;
+    struct packet_drops sum = ((const struct parts_host *)host)->drops; /* packets of no part */
+    for (unsigned d = 0; d < parts(host); d++) {
+        const struct packet_drops part = design_of(host)->host_drops(parts_part(host, d));
+        sum.bad += part.bad;
+        sum.alien += part.alien;
+        sum.stale += part.stale;
+        sum.unreadable += part.unreadable;
+    }
+    return sum;
 }
 
 void parts_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out)

@@ -71,7 +71,7 @@ void parts_switch_gone(void *host, unsigned rack, uint64_t now, struct outbox *o
 void parts_renew(void *host, uint64_t now, struct outbox *out);
 uint64_t parts_expiry(const void *host, uint32_t session);
 void parts_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out);
-const struct packet_drops *parts_host_drops(const void *host);
+struct packet_drops parts_host_drops(const void *host);
 struct packet_grants parts_host_grants(const void *host);
 
 #define PARTS_PACKETS                                                                                                              \

@@ -28,9 +28,9 @@ void requests_init(struct requests *t, const struct rack_config *c, unsigned gra
 
 /* ---- what is asked of a design ---- */
 
-const struct packet_drops *requests_drops(const void *host)
+struct packet_drops requests_drops(const void *host)
 {
-    return &((const struct requests *)host)->busy.drops;
+    return ((const struct requests *)host)->busy.drops;
 }
 
 int requests_outcome(const void *host, uint32_t request, struct packet_answer *out)

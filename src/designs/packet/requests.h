@@ -80,7 +80,7 @@ void requests_init(struct requests *t, const struct rack_config *c, unsigned gra
                    uint32_t life); /* zeroed */
 
 /* Functions of the table in packet.h, for designs that need no others. */
-const struct packet_drops *requests_drops(const void *host);
+struct packet_drops requests_drops(const void *host);
 int requests_outcome(const void *host, uint32_t request, struct packet_answer *out);
 bool requests_idle(const void *host, uint32_t request);
 bool requests_hold(const void *host, uint32_t request);

@@ -14,6 +14,7 @@ enum srv_mistakes {
     SRV_MISTAKE_SILENT = 1 << 5,        /* the host keeps its shared holds without reporting them to a server that restarted */
     SRV_MISTAKE_CREDULOUS = 1 << 6,     /* the host takes grants of a server that was replaced */
     SRV_MISTAKE_FLOOR = 1 << 7,         /* the tokens of a new generation begin where those of the index ended */
+    SRV_MISTAKE_GENERATION = 1 << 8,    /* the server takes packets of all generations of an index */
 };
 
 #endif

@@ -215,12 +215,11 @@ static bool is_of_lock(struct server *s, const struct packet_head *h)
     struct lock *l = lock_of(s, h->index);
     if (likely(h->generation == l->generation))
         return true;
-    if (h->generation > l->generation)
-        raise_tokens(s, l, h->generation);
     if (h->generation < l->generation) {
         s->drops.stale++;
-        return false;
+        return MISTAKE(s->config.mistakes, SRV_MISTAKE_GENERATION);
     }
+    raise_tokens(s, l, h->generation);
     begin_generation(s, l, h->generation);
     return true;
 }

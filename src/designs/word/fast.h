@@ -11,7 +11,8 @@
 /* All that it needs, in one cache line. */
 struct word_fast {
     const uint64_t *lease;
-    uint64_t live; /* what the lease word's upper part says while the session lives */
+    const bool *ended; /* the session's */
+    uint64_t live;     /* the lease word's upper part while the session lives and its lease was not withdrawn */
     uint64_t *records;
     uint64_t owner; /* the exclusive word of record 0 with token 0 */
     uint64_t token_base;
@@ -22,7 +23,8 @@ static inline void word_fast_init(struct word_fast *f, const struct seat *seat)
     const struct hold first = {.record = 0};
     *f = (struct word_fast){
         .lease = seat->me->lease,
-        .live = lease_word(SLOT_LIVE, seat->me->epoch, 0) >> LEASE_EPOCH_SHIFT,
+        .live = lease_word(SLOT_LIVE, seat->me->epoch, 0) >> LEASE_WITHDRAWN_SHIFT,
+        .ended = &seat->me->ended,
         .records = seat->me->shadow,
         .owner = word_make(WORD_EXCLUSIVE, word_owner(seat, &first), 0),
         .token_base = seat->space->token_base,
@@ -70,11 +72,12 @@ static inline bool word_fast_lock(const struct word_fast *f, struct word_lock *l
     return true;
 }
 
-/* An exclusive hold without waiters. The caller closes the record. */
-static inline bool word_fast_unlock(const struct word_fast *f, struct word_lock *lock, uint32_t record, uint64_t token)
+/* An exclusive hold, without waiters (`flags` 0) or with (WORD_WAITERS). The caller closes the record, and wakes a waiter. */
+static inline bool word_fast_unlock(const struct word_fast *f, struct word_lock *lock, uint32_t record, uint64_t token,
+                                    uint64_t flags)
 {
     uint64_t free_word = (token - f->token_base) & WORD_TOKEN_MAX;
-    uint64_t held = word_fast_owner(f, record) + free_word;
+    uint64_t held = (word_fast_owner(f, record) + free_word) | flags;
     return __atomic_compare_exchange_n(&lock->word, &held, free_word, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 

@@ -176,6 +176,7 @@ struct attempt {
     uint64_t deadline;
     struct word_lock seen; /* the lock as it was last read */
     bool slept;
+    bool woken;        /* since the lock was last read */
     bool looked_after; /* a try has made sure that the holders live */
 };
 
@@ -202,7 +203,7 @@ static int refuse_to_wait(struct attempt *a)
     return word_check_holders(a->seat, a->h->index, a->seen.word);
 }
 
-/* Sleeps until the word changes or it is time to look after the holders, and does that. */
+/* Sleeps until the word changes or it is time to look after the holders. */
 static int wait_turn(struct attempt *a)
 {
     a->slept = true;
@@ -211,7 +212,8 @@ static int wait_turn(struct attempt *a)
         rc = seat_retry(a->seat, sleep_on(a->seat, a->h, a->seen.word, a->deadline));
     if (!rc && !seat_lives(a->seat))
         rc = -PAWL_ELOST; /* a lost session is not granted the lock (I8), so it need not wait */
-    return rc ? rc : word_check_holders(a->seat, a->h->index, a->seen.word);
+    a->woken = !rc;
+    return rc;
 }
 
 /* One step from the word as it was seen. 1: granted; 0: look again; or an error. */
@@ -237,7 +239,11 @@ static int word_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
     struct attempt a = {.seat = seat, .h = h, .deadline = deadline};
     assert(h->index < seat->space->lock_count && h->record < seat->space->record_count);
     for (;;) {
+        uint64_t before = a.seen.word;
         int rc = look(seat, space_lock_addr(seat->space, h->index), &a.seen);
+        if (!rc && a.woken && !((a.seen.word ^ before) & WORD_WATCH)) /* the same holders: do they live? */
+            rc = word_check_holders(seat, h->index, before);
+        a.woken = false;
         if (likely(!rc))
             rc = acquire_step(&a);
         if (likely(rc > 0))

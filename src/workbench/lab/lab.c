@@ -209,6 +209,18 @@ static int remove_namespace(const char *path, void *ctx)
     return 0;
 }
 
+static void space_of(const struct lab *lab, char out[LAB_SPACE_MAX])
+{
+    snprintf(out, LAB_SPACE_MAX, LAB_SPACE, lab->id);
+}
+
+void lab_forget_hosts(const struct lab *lab)
+{
+    char space[LAB_SPACE_MAX];
+    space_of(lab, space);
+    net_remove_hosts(space);
+}
+
 /* Removes the files that the coordinators of the lab have written (cluster/store_file.c). */
 static void remove_state(const char *name, const char *space, unsigned racks)
 {
@@ -227,7 +239,7 @@ static void remove_state(const char *name, const char *space, unsigned racks)
 static int remove_lab(const char *name)
 {
     struct lab lab = {0};
-    char path[LAB_PATH], space[sizeof LAB_SPACE + sizeof lab.id];
+    char path[LAB_PATH], space[LAB_SPACE_MAX];
     int rc = lab_find(name, &lab);
     if (rc == -ENOENT) {
         rmdir(plan_path(name, "", path));
@@ -239,8 +251,8 @@ static int remove_lab(const char *name)
     rc = each_namespace(&lab, remove_namespace, NULL);
     if (rc)
         return rc;
-    snprintf(space, sizeof space, LAB_SPACE, lab.id);
-    net_remove_hosts(space);
+    space_of(&lab, space);
+    lab_forget_hosts(&lab);
     remove_state(name, space, lab.racks);
     static const char *const files[] = {"up", "log", "bpf", "plan"}; /* the plan last: until then removal can start over */
     lab_bpf(&lab, path);

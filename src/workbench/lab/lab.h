@@ -21,7 +21,8 @@
 #define LAB_RACKS_MAX 8
 #define LAB_HOSTS_MAX 60 /* of one rack: as many ports as a switch can have, less those to itself */
 #define LAB_PATH 96
-#define LAB_SPACE "lab-%s"   /* of its id: hosts of other labs have the same addresses */
+#define LAB_SPACE "lab-%s" /* of its id: hosts of other labs have the same addresses */
+#define LAB_SPACE_MAX 16
 #define LAB_DEVICE "lan0"    /* every host's interface */
 #define LAB_UPLINK "wire0"   /* a one-armed switch's only interface */
 #define LAB_LOOP_OUT "loop0" /* an in-path switch's way to itself, for packets that are doubled */
@@ -53,6 +54,10 @@ int lab_down(const char *name);
 
 /* Processes in its namespaces. */
 unsigned lab_processes(const struct lab *lab);
+
+/* Removes the memories of its hosts, which no process uses. A client that is killed leaves one, and so does one that ends before
+ * its releases were acknowledged: the next process of that host would go on with it, as a member of a space that is gone. */
+void lab_forget_hosts(const struct lab *lab);
 
 /* ---- inside ---- */
 

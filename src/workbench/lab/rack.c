@@ -72,6 +72,8 @@ void lab_rack_serve(struct lab_rack *r, const char *options, bool fresh)
     char words[WORDS], more[PORTS + LAB_PINS + 64], ports[PORTS], pins[LAB_PINS];
     lab_rack_pins(r, pins);
     list_ports(r, ports);
+    if (fresh)
+        lab_forget_hosts(r->lab);
     r->options = options;
     int len = lab_rack_is_node(r) ? snprintf(more, sizeof more, "--dev %s --pin %s", ports, pins)
                                   : snprintf(more, sizeof more, "--state " LAB_DIR "/%s/" LAB_STATE "%u", r->lab->name, r->rack);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of an actor of the simulated cluster: each lock at the node that has it. */
-#include "lib/hash.h"
+#include "cluster/nodes.h"
 #include "workbench/trial/cluster.h"
 
 #include <errno.h>
@@ -11,41 +11,31 @@
 
 unsigned cluster_node_of(const struct cluster *c, pawl_key key)
 {
-    if (c->params.nodes == 1)
-        return 0;
-    if (c->params.keys == PAWL_KEYS_DENSE)
-        return (unsigned)(key.id % c->params.nodes);
-    uint64_t hash = mix64(key.id); /* of a name: its length */
-    for (uint64_t i = 0; key.name && i < key.id; i++)
-        hash = mix64(hash ^ (unsigned char)key.name[i]);
-    return (unsigned)(hash % c->params.nodes);
+    return nodes_of_key(c->params.nodes, c->params.keys, key);
 }
 
-/* The key as the node has it: the indexes of a dense space are its own. */
 static pawl_key key_there(const struct cluster *c, pawl_key key)
 {
-    return c->params.keys == PAWL_KEYS_DENSE ? pawl_id(key.id / c->params.nodes) : key;
+    return nodes_key_there(c->params.nodes, c->params.keys, key);
 }
 
-/* A hold of an actor says at which node it is: in bits of its index that no node needs. */
-#define NODE_SHIFT RECORD_INDEX_BITS
-
+/* A hold of an actor says at which node it is. */
 static unsigned node_of_hold(const struct hold *h)
 {
-    return (unsigned)(h->index >> NODE_SHIFT);
+    return nodes_of_index(h->index);
 }
 
 static struct hold hold_there(const struct hold *h)
 {
     struct hold there = *h;
-    there.index &= FIELD_MAX(NODE_SHIFT);
+    there.index &= FIELD_MAX(NODES_SHIFT);
     return there;
 }
 
 /* After a call to the node's locker. */
 static void hold_here(struct actor *a, const struct locker *l, struct hold *h)
 {
-    h->index |= (uint64_t)(l - cluster_task_of(a)->lockers) << NODE_SHIFT;
+    h->index = nodes_index((unsigned)(l - cluster_task_of(a)->lockers), h->index);
 }
 
 /* After a call that said so, every later call says that the client is lost (I8). */

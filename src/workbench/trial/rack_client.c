@@ -281,10 +281,23 @@ static bool all_idle(const struct rack *r)
     return true;
 }
 
+/* No host uses any lock: agents are gone, too. Else its key could never be retired, and its index would be lost. */
+static bool none_used(struct rack *r)
+{
+    bool used = false;
+    for (unsigned i = 0; i < r->params.hosts && r->coordinator && r->design->uses; i++)
+        for (uint64_t index = 0; index < r->config.locks && rack_host_joined(&r->hosts[i]); index++) {
+            used |= r->design->uses(r->hosts[i].memory, index, rack_clock(&r->hosts[i]), rack_host_outbox(&r->hosts[i]));
+            rack_host_flush(&r->hosts[i]);
+        }
+    return !used;
+}
+
 static int actor_tidy(struct actor *a)
 {
+    struct rack *r = rack_task_of(a)->client->rack;
     for (unsigned i = 0; i < 10; i++) {
-        if (all_idle(rack_task_of(a)->client->rack))
+        if (all_idle(r) && none_used(r))
             return 0;
         actor_sleep(a, rack_task_of(a)->client->rack->params.lease_ns);
     }

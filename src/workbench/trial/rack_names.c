@@ -55,8 +55,8 @@ int rack_find(struct actor *a, uint64_t key, uint64_t deadline, struct packet_as
             h->known[key] = t->question.name;
         else if (rc == -ECANCELED || sim_now(sim) >= until)
             return rc == -ECANCELED ? rc : -ETIMEDOUT;
-        else if (current && t->question.code == -ENOSPC && until == UINT64_MAX)
-            return -ENOSPC;            /* others wait until their deadline: a release may not have arrived yet */
+        else if (current && t->question.code == -ENOSPC)
+            return -ENOSPC;
         else if (t->question.answered) /* it retires keys, or could not write */
             a->ops->sleep(a, c->rack->config.retry_ns);
         if (!rack_client_valid(c))
