@@ -50,8 +50,8 @@ static void clean_up(void)
         child_end(&holders[i], SIGKILL);
     child_end(&watch, SIGKILL);
     lab_down(lab.name);
-    snprintf(line, sizeof line, "rm -rf '%s'", scratch);
-    (void)!system(line); /* the name was made here */
+    snprintf(line, sizeof line, "rm -rf '%s' /dev/shm/pawl.*.net.c%d-*", scratch, (int)owner);
+    (void)!system(line); /* the names were made here; the last are of hosts whose processes were killed */
 }
 
 static void start(struct part *p)
