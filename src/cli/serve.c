@@ -255,6 +255,12 @@ static void say_ready(struct net_addr at)
     daemon_ready("coordinator", opts.space, at, opts.json);
 }
 
+static void say_failure(const char *space, const char *what)
+{
+    fprintf(stderr, "pawl serve: the space '%s' lacks a granter: %s\n", space, what);
+    fflush(stderr);
+}
+
 static struct station_params station_params(void)
 {
     return (struct station_params){
@@ -373,6 +379,7 @@ static int coordinate(const struct design *d, const struct knobs *knobs, enum pa
         .listen_ns = first ? lease_surely_over(opts.lease_ns) : 0,
         .stop = &cli_signal,
         .ready = say_ready,
+        .report = say_failure,
     };
     uint64_t all = p.coord.servers ? p.coord.servers : hosting_has_decider(d);
     p.own = (unsigned)(opts.own_seen ? min_u64(opts.own, all) : opts.store ? 0 : all);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cluster/coordinator_internal.h"
+#include "designs/fisslock/rebuild.h"
 #include "lib/hash.h"
 
 #include <errno.h>
 #include <stdio.h>
 
-#define REQUESTS_MAX (UINT64_C(1) << 20) /* of one host */
+#define REQUESTS_MAX (UINT64_C(1) << 20) /* of one host: their numbers have 20 bits in nonces */
+static_assert(REBUILD_MACHINES_MAX == 1024, "as a message says");
 
 struct rack_identity coord_identity_of_name(const char *space)
 {
@@ -119,10 +121,12 @@ static const char *fault_of(const struct coord_params *p, const struct packet_de
         return "the numbers of hosts, sessions, holds and locks must not be 0";
     if (p->machines > STATE_HOSTS_MAX)
         return "there must be at most 4096 hosts";
+    if (d->switch_expect && p->machines >= REBUILD_MACHINES_MAX) /* all of them report to a switch that starts anew */
+        return "with this design there must be at most 1023 hosts";
     if (p->member_ns && p->member_ns < p->lease_ns)
         return "the membership lease must not be shorter than the lock lease";
-    if ((uint64_t)p->sessions * p->requests > REQUESTS_MAX)
-        return "a host has at most a million requests: sessions times holds";
+    if ((uint64_t)p->sessions * p->requests >= REQUESTS_MAX)
+        return "a host has less than 1M requests: sessions times holds";
     if (!d->server_packet && p->servers)
         return "the design has no lock servers";
     if (d->server_packet && ((!p->servers && !d->spills) || p->servers > RACK_SERVERS_MAX))

@@ -10,9 +10,9 @@
 
 #define LOOK_NS (100 * NS_PER_MS) /* how often whether to stop */
 #define JOIN_LOOK_NS (2 * NS_PER_MS)
-#define OWN_PORT 10u   /* own granters listen at the coordinator's port and this and up: hosts find them there after a restart */
-#define OWN_PORTS 256u /* of them */
-#define VACANT_NS (3 * NS_PER_S) /* after which the own switch takes its place back from one that has stopped */
+#define OWN_PORT 10u    /* own granters listen at the coordinator's port and this and up: hosts find them there after a restart */
+#define OWN_PORTS 256u  /* of them */
+#define VACANT_SHARE 8u /* of a lock lease, after which the own switch begins again: its hosts must report to it in time */
 
 bool hosting_has_decider(const struct design *d)
 {
@@ -220,7 +220,7 @@ int hosting_join_granters(struct hosting *h, struct hosted *s, uint64_t deadline
     const struct timespec moment = {.tv_nsec = JOIN_LOOK_NS};
     for (unsigned i = 0; i < s->own && s->granters;) {
         const struct granter *g = &s->granters[i];
-        int state = __atomic_load_n(&g->state, __ATOMIC_ACQUIRE);
+        enum granter_state state = granter_state(g);
         if (state == GRANTER_FAILED)
             return *h->p->stop ? -EINTR : explain(-EIO, "%s", g->why);
         if (state != GRANTER_JOINING) {
@@ -240,9 +240,9 @@ void hosting_stop_granters(struct hosted *s)
 {
     __atomic_store_n(&s->stop_granters, SIGTERM, __ATOMIC_RELEASE);
     for (unsigned i = 0; i < s->own && s->granters; i++) {
-        if (s->granters[i].state != GRANTER_NONE)
+        if (granter_state(&s->granters[i]) != GRANTER_NONE)
             pthread_join(s->granters[i].thread, NULL);
-        s->granters[i].state = GRANTER_NONE;
+        __atomic_store_n(&s->granters[i].state, GRANTER_NONE, __ATOMIC_RELEASE);
     }
 }
 
@@ -250,7 +250,7 @@ void hosting_stop_granters(struct hosted *s)
 
 static bool runs_here(const struct hosted *s)
 {
-    return s->granters && s->granters[0].state != GRANTER_NONE; /* which this thread alone changes */
+    return s->granters && granter_state(&s->granters[0]) != GRANTER_NONE;
 }
 
 /* Stops the own switch if another one wants its place, and starts it again if that one has stopped, or did not come. */
@@ -268,8 +268,21 @@ static void look_after_decider(struct hosting *h, struct hosted *s)
         return;
     }
     s->vacant_ns = s->vacant_ns ? s->vacant_ns : ns;
-    if (ns - s->vacant_ns > VACANT_NS)
+    if (ns - s->vacant_ns > now.config.lease_ns / VACANT_SHARE)
         hosting_start_granters(h, s, false);
+}
+
+/* Own granters that could not join, after the start: the operator is told. */
+static void look_after_failures(const struct hosting *h, struct hosted *s)
+{
+    for (unsigned i = 0; i < s->own && s->granters; i++) {
+        struct granter *g = &s->granters[i];
+        if (granter_state(g) != GRANTER_FAILED)
+            continue;
+        pthread_join(g->thread, NULL);
+        __atomic_store_n(&g->state, GRANTER_NONE, __ATOMIC_RELEASE);
+        h->p->report(s->name, g->why);
+    }
 }
 
 /* ---- the socket ---- */
@@ -373,6 +386,7 @@ static int run_all(struct hosting *h)
         for (unsigned i = 0; i < n; i++)
             hosting_answer(h, batch.packet[i].data, batch.packet[i].len, batch.packet[i].from);
         for (unsigned i = 0; i < h->count && !rc; i++) {
+            look_after_failures(h, h->space[i]);
             if (h->space[i]->decider)
                 look_after_decider(h, h->space[i]);
             rc = __atomic_load_n(&h->space[i]->c.ended, __ATOMIC_ACQUIRE);

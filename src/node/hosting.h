@@ -23,7 +23,8 @@ struct hosting_params {
     uint64_t spin_ns;
     uint64_t listen_ns; /* of a new state: for so long members of a former space are listened for; 0: as usual */
     volatile sig_atomic_t *stop;
-    void (*ready)(struct net_addr at); /* all of the first space's own granters have joined */
+    void (*ready)(struct net_addr at);                   /* all of the first space's own granters have joined */
+    void (*report)(const char *space, const char *what); /* something failed while the service runs */
 };
 
 /* Runs until *stop. 0, or a negative code, explained; nothing is left behind if the first space could not be opened. */
@@ -43,6 +44,11 @@ struct granter {
     int state; /* enum granter_state, atomic */
     char why[512];
 };
+
+static inline enum granter_state granter_state(const struct granter *g)
+{
+    return (enum granter_state)__atomic_load_n(&g->state, __ATOMIC_ACQUIRE);
+}
 
 struct hosted {
     char name[COORD_NAME_LEN], path[STORE_PATH_LEN];

@@ -107,7 +107,7 @@ static void fill(struct hosted *s, struct spaces_entry *e)
     e->servers = s->c.params.servers;
     e->leads = now.leads;
     for (unsigned i = 0; i < s->own && s->granters; i++)
-        e->own += s->granters[i].state != GRANTER_NONE;
+        e->own += granter_state(&s->granters[i]) != GRANTER_NONE;
 }
 
 static int list(struct hosting *h, const struct spaces_ask *q, struct spaces_answer *a)
@@ -298,7 +298,7 @@ static int grow(struct hosting *h, const struct spaces_ask *q, struct spaces_ans
         rc = halt(h, s, q->force, "grow it");
     if (rc)
         return rc;
-    bool granted = s->granters && s->granters[0].state != GRANTER_NONE;
+    bool granted = s->granters && granter_state(&s->granters[0]) != GRANTER_NONE;
     hosting_stop_granters(s); /* their memory is as large as the space was */
     rc = coordinating_grow(&s->c, q->locks);
     char why[SPACES_TEXT];

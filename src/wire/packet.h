@@ -15,7 +15,9 @@ enum packet_features {
     PACKET_TAGGED = 1 << 0, /* room: `tag` authenticates the packet */
     PACKET_MANY = 1 << 1,   /* room: a struct packet_many follows the head, and then so many requests */
 };
+#ifndef PACKET_FEATURES    /* a test has a build with others */
 #define PACKET_FEATURES 0u /* those that this build reads and may send */
+#endif
 
 /* Whose packet it is: the byte `family`. */
 enum packet_family {

@@ -13,6 +13,8 @@
 #define LEASE_S 5
 #define OUTAGE_NS ((LEASE_S + 2) * NS_PER_S)
 #define WORDS_MAX 24
+#define CROWD 100 /* hosts, on loopback: 127.0.1.1 and up */
+#define CROWD_TEXT "100"
 #define TRIES 30 /* of a lock server that finds no place yet: one a second */
 
 static char folder[] = "/tmp/pawl-leases-XXXXXX", space[32];
@@ -242,6 +244,39 @@ static void restart(const char *design)
     printf("%s: 'pawl serve' has restarted\n", design);
 }
 
+/* More hosts than a word has bits: each holds a lock of its own and shares another one, all at once. There is no room for one more.
+ */
+static void crowd(const char *design)
+{
+    static pawl *p[CROWD + 1];
+    static pawl_grant own[CROWD], shared[CROWD];
+    char at[64] = "127.0.0.1:0", place[160], name[32];
+    snprintf(space, sizeof space, "crowd%d-%s", (int)getpid(), design);
+    const char *const words[] = {"serve",   "--space", space,     "--listen", at,        "--design", design,
+                                 "--locks", "1000",    "--state", folder,     "--hosts", CROWD_TEXT, "--sessions",
+                                 "2",       "--holds", "4",       "--lease",  "10",      "--fresh",  NULL};
+    pid_t serve = start(at, words);
+    for (unsigned i = 0; i <= CROWD; i++) {
+        const pawl_options o = {.open_ns = i == CROWD ? NS_PER_S : 60 * NS_PER_S};
+        snprintf(place, sizeof place, "pawl://%s/%s?host=127.0.1.%u", at, space, i + 1);
+        int rc = pawl_open(place, &o, &p[i]);
+        CHECK_EQ(rc, i == CROWD ? -ENOSPC : 0);
+    }
+    for (unsigned i = 0; i < CROWD; i++) {
+        snprintf(name, sizeof name, "own %u", i);
+        own[i] = lock(p[i], name);
+        CHECK_EQ(pawl_timedlock(p[i], pawl_name("all"), PAWL_SHARED, pawl_in(60 * NS_PER_S), &shared[i]), 0);
+    }
+    for (unsigned i = 0; i < CROWD; i++) {
+        CHECK_EQ(pawl_check(p[i], &own[i]), 0);
+        CHECK_EQ(pawl_unlock(p[i], &shared[i]), 0);
+        CHECK_EQ(pawl_unlock(p[i], &own[i]), 0);
+        pawl_close(p[i]);
+    }
+    end(serve, SIGTERM);
+    printf("%s: %d hosts at once\n", design, CROWD);
+}
+
 /* The coordinator is gone for longer than the membership lease: holds end, and clients are told. */
 static void too_long(void)
 {
@@ -399,6 +434,8 @@ int main(void)
     outage("netlock");
     restart("srvlock");
     restart("fisslock");
+    crowd("srvlock");
+    crowd("fisslock");
     too_long();
     replace(true);
     replace(false);

@@ -186,12 +186,14 @@ static inline uint64_t judge_holds(void)
 /* A hold may be lost if its host did not reach its granter for a lock lease: the host was cut off, a process of it was stopped, or
  * the granter was away; or this machine had no time for them. Faults of coordinators, of etcd and of their hosts excuse nothing.
  * `short_ns`: a granter that was away for less excuses nothing either, since hosts report to it what they hold. */
+static bool leaders_excuse; /* NetLock loses holds when leaders change: docs/designs/netlock.md, "Leaders that change" */
+
 static inline bool is_excused(unsigned w, const struct loss *l, uint64_t short_ns)
 {
     for (uint64_t i = 0; i < board->faults; i++) {
         const struct fault *f = &board->fault[i];
         uint64_t to = f->to_ns ? f->to_ns : l->at_ns;
-        if (f->kind == FAULT_OTHER || (f->kind == FAULT_HOST && f->host != 1 + w % HOSTS) ||
+        if ((f->kind == FAULT_OTHER && !leaders_excuse) || (f->kind == FAULT_HOST && f->host != 1 + w % HOSTS) ||
             (f->kind == FAULT_GRANTER && to - f->from_ns < short_ns))
             continue;
         if (f->from_ns <= l->at_ns && to + 2 * LEASE_NS >= l->from_ns)
@@ -200,15 +202,29 @@ static inline bool is_excused(unsigned w, const struct loss *l, uint64_t short_n
     return false;
 }
 
+/* To explain a loss: the faults, with times relative to it. */
+static inline void print_faults(uint64_t at_ns)
+{
+    static const char *const kinds[] = {"host", "granter", "machine", "coordinator or etcd"};
+    for (uint64_t i = 0; i < board->faults; i++) {
+        const struct fault *f = &board->fault[i];
+        printf("  %s %u: from %" PRId64 " to %" PRId64 " ms\n", kinds[f->kind], f->host,
+               ((int64_t)f->from_ns - (int64_t)at_ns) / (int64_t)NS_PER_MS,
+               f->to_ns ? ((int64_t)f->to_ns - (int64_t)at_ns) / (int64_t)NS_PER_MS : 0);
+    }
+}
+
 static inline uint64_t judge_losses(uint64_t short_ns)
 {
     uint64_t count = 0;
     for (unsigned w = 0; w < WORKERS; w++)
         for (uint64_t i = 0; i < board->losses[w]; i++, count++)
-            if (!is_excused(w, &board->loss[w][i], short_ns))
+            if (!is_excused(w, &board->loss[w][i], short_ns)) {
+                print_faults(board->loss[w][i].at_ns);
                 CHECK_FAIL("worker %u on host %u lost a hold of %" PRIu64 " ms at %" PRIu64 ", and its host and granter were well",
                            w, 1 + w % HOSTS, (board->loss[w][i].at_ns - board->loss[w][i].from_ns) / NS_PER_MS,
                            board->loss[w][i].at_ns);
+            }
     return count;
 }
 

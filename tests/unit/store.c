@@ -263,6 +263,31 @@ static void restored(void)
     close_it();
 }
 
+static bool is_there(const char *path)
+{
+    return sim_disk_find(&disk, path);
+}
+
+/* A start that fails leaves nothing behind, and what was there stays. */
+static void failed_starts(void)
+{
+    sim_disk_free(&disk);
+    sim_disk_init(&disk, NULL, 1);
+    CHECK_EQ(open_it(STORE_CONTINUE, "test"), -ENOENT);
+    CHECK(!is_there(PATH) && !is_there(PATH ".lock"));
+    disk.bytes_max = 1;
+    CHECK_EQ(open_it(STORE_FRESH, "test"), -ENOSPC);
+    forget();
+    CHECK(!is_there(PATH) && !is_there(PATH ".new") && !is_there(PATH ".lock"));
+    begin(NAMES);
+    disk.bytes_max = 1;
+    CHECK_EQ(open_it(STORE_FRESH, "test"), -ENOSPC);
+    forget();
+    disk.bytes_max = 0;
+    CHECK(is_there(PATH) && !is_there(PATH ".old"));
+    CHECK(whole_or_refused(0));
+}
+
 int main(void)
 {
     flips_and_cuts();
@@ -271,6 +296,7 @@ int main(void)
     refusals();
     full();
     restored();
+    failed_starts();
     sim_disk_free(&disk);
     free(copy.bytes);
     return 0;
