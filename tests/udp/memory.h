@@ -64,6 +64,19 @@ static inline pid_t node_start(const struct node_test *t)
     return pid;
 }
 
+/* Removes the memory that a killed node left to clients on this machine (node_test.local). */
+static inline void node_remove_files(void)
+{
+    char pattern[128];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "/dev/shm/pawl.%u.node.%s.*", (unsigned)getuid(), rack_space);
+    if (glob(pattern, 0, NULL, &found))
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++)
+        unlink(found.gl_pathv[i]);
+    globfree(&found);
+}
+
 /* `query` follows the name of the space: "" or "?memory=verbs". */
 static inline void node_where(const char *query, char out[RACK_WHERE_LEN + 32])
 {

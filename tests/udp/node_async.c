@@ -128,6 +128,7 @@ int main(void)
         if (!(design->features & DESIGN_ASYNC)) {
             refused();
             child_kill(node);
+            node_remove_files();
             continue;
         }
         async_calls();
@@ -139,6 +140,7 @@ int main(void)
             node_dies(node); /* takes more than a lease, and is no matter of the design */
         else
             child_kill(node);
+        node_remove_files();
     }
     return 0;
 }
