@@ -127,6 +127,7 @@ static void *run_granter(void *arg)
     struct granter *g = arg;
     int rc = station_open(&g->station, &g->params);
     if (rc) {
+        g->failed = rc;
         snprintf(g->why, sizeof g->why, "%s", explained());
         __atomic_store_n(&g->state, GRANTER_FAILED, __ATOMIC_RELEASE);
         return NULL;
@@ -215,13 +216,19 @@ int hosting_start_granters(struct hosting *h, struct hosted *s, bool fresh)
     return rc;
 }
 
+/* The own switch came second: another one has joined since the service began to listen. It begins when that one has stopped. */
+static bool came_second(const struct hosting *h, const struct hosted *s, const struct granter *g)
+{
+    return s->decider && h->p->stays_away && granter_state(g) == GRANTER_FAILED && g->failed == -EBUSY;
+}
+
 int hosting_join_granters(struct hosting *h, struct hosted *s, uint64_t deadline)
 {
     const struct timespec moment = {.tv_nsec = JOIN_LOOK_NS};
     for (unsigned i = 0; i < s->own && s->granters;) {
         const struct granter *g = &s->granters[i];
         enum granter_state state = granter_state(g);
-        if (state == GRANTER_FAILED)
+        if (state == GRANTER_FAILED && !came_second(h, s, g))
             return *h->p->stop ? -EINTR : explain(-EIO, "%s", g->why);
         if (state != GRANTER_JOINING) {
             i++;
@@ -280,8 +287,9 @@ static void look_after_failures(const struct hosting *h, struct hosted *s)
         if (granter_state(g) != GRANTER_FAILED)
             continue;
         pthread_join(g->thread, NULL);
+        if (!came_second(h, s, g))
+            h->p->report(s->name, g->why);
         __atomic_store_n(&g->state, GRANTER_NONE, __ATOMIC_RELEASE);
-        h->p->report(s->name, g->why);
     }
 }
 

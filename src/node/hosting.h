@@ -41,7 +41,8 @@ struct granter {
     struct station station;
     struct station_params params;
     pthread_t thread;
-    int state; /* enum granter_state, atomic */
+    int state;  /* enum granter_state, atomic */
+    int failed; /* the code, and its text, once it has failed */
     char why[512];
 };
 
