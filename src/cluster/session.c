@@ -264,10 +264,13 @@ int session_close(const struct seat *seat)
 {
     struct session *me = seat->me;
     uint64_t lease;
+    bool lived = false;
     assert(me->slot < seat->space->slot_count);
     int rc = fab_read64(seat->ep, lease_addr(seat, me->slot), &lease);
-    if (!rc && lease_state(lease) == SLOT_LIVE && lease_epoch(lease) == me->epoch)
+    if (!rc && lease_state(lease) == SLOT_LIVE && lease_epoch(lease) == me->epoch) {
         rc = set_state(seat, me->slot, lease, SLOT_LOST);
+        lived = rc > 0;
+    }
     if (rc >= 0 && seat->space->design->recover)
         rc = seat->space->design->recover(seat, me->slot, me->epoch);
     if (!rc)
@@ -276,6 +279,8 @@ int session_close(const struct seat *seat)
         rc = set_state(seat, me->slot, lease, SLOT_FREE);
     if (seat->ep->caps & FAB_KERNEL_LIFE)
         life_drop(slot_here(seat, me->slot));
+    if (lived && (rc == -PAWL_ELOST || rc == -FAB_EFENCED))
+        return 0; /* another session has found it lost and does the rest: it was fenced for that */
     return rc < 0 ? rc : 0;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looking after a lost session while another session does the same, frees the slot and takes it: the successor is not fenced. */
+/* Looking after a lost session while another session does the same, frees the slot and takes it: the successor is not fenced. And a
+ * session that closes while others look after it already: it is fenced, and its close has succeeded. */
 #include "cluster/keeper.h"
 #include "tests/check.h"
 #include "world/world.h"
@@ -11,7 +12,8 @@
 
 static struct care care;
 static char *memory;
-static bool takes; /* another session is faster, before the proof is read */
+static bool takes;  /* another session is faster, before the proof is read */
+static bool fences; /* the peer whose verbs these are, once its lease word says that the session is lost */
 static unsigned fenced[16];
 
 static struct slot *slot_of(uint32_t slot)
@@ -29,6 +31,8 @@ static void successor(void)
 static int batch(struct fab_ep *ep, struct fab_op *ops, unsigned n)
 {
     (void)ep;
+    if (fences && lease_state(slot_of(SLOT)->lease) == SLOT_LOST)
+        return -FAB_EFENCED;
     for (unsigned i = 0; i < n; i++) {
         char *at = memory + FAB_OFFSET(ops[i].addr);
         bool proof = at <= (char *)&slot_of(SLOT)->proof && at + ops[i].len > (char *)&slot_of(SLOT)->proof;
@@ -60,7 +64,9 @@ static int fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)
     return 0;
 }
 
-static void tend(bool raced)
+static struct fab_ep ep;
+
+static void begin(void)
 {
     static const struct fab_ops ops = {.batch = batch, .fence = fence};
     static struct sighting seen[8];
@@ -76,8 +82,27 @@ static void tend(bool raced)
     CHECK_EQ(care_format(&care, &p), 0);
     memory = calloc(1, care.header.total_bytes);
     CHECK(memory);
-    struct fab_ep ep = {.ops = &ops, .world = &world_real, .caps = p.caps, .size = care.header.total_bytes};
+    ep = (struct fab_ep){.ops = &ops, .world = &world_real, .caps = p.caps, .size = care.header.total_bytes};
     CHECK_EQ(care_begin(&care, &ep, 0, seen), 0);
+}
+
+static void close_while_tended(void)
+{
+    struct session me = {.slot = SLOT, .epoch = EPOCH};
+    const struct seat seat = {.space = &care.space, .me = &me, .ep = &ep, .world = &world_real};
+    begin();
+    fences = true;
+    slot_of(SLOT)->lease = lease_word(SLOT_LIVE, EPOCH, 1000);
+    CHECK_EQ(session_close(&seat), 0);
+    CHECK_EQ(lease_state(slot_of(SLOT)->lease), SLOT_LOST);
+    CHECK_EQ(session_close(&seat), -FAB_EFENCED); /* it did not live */
+    fences = false;
+    free(memory);
+}
+
+static void tend(bool raced)
+{
+    begin();
     slot_of(SLOT)->lease = lease_word(SLOT_LOST, EPOCH, 1000);
     slot_of(SLOT)->proof = (uint64_t)LOST_PEER << 32 | 1;
     memset(fenced, 0, sizeof fenced);
@@ -87,6 +112,7 @@ static void tend(bool raced)
 
 int main(void)
 {
+    close_while_tended();
     tend(false);
     CHECK_EQ(fenced[LOST_PEER], 1);
     CHECK_EQ(lease_state(slot_of(SLOT)->lease), SLOT_FREE);
