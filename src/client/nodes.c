@@ -63,6 +63,7 @@ static int open_at(struct nodes *s, unsigned node, uint64_t deadline)
         return rc;
     }
     __atomic_store_n(&s->at[node].session, p, __ATOMIC_RELEASE);
+    nodes_changed(&s->handle); /* the library's thread hears of this session's loss, too */
     return 0;
 }
 

@@ -36,7 +36,7 @@ static int open_as(struct disk *d, const char *path, int flags, struct disk_file
         return -ENOMEM;
     *f = (struct real_file){.file.disk = d, .fd = open(path, flags | O_CLOEXEC, PERMISSIONS)};
     if (f->fd < 0) {
-        int rc = -errno;
+        int rc = errno ? -errno : -EIO;
         free(f);
         return rc;
     }
@@ -64,26 +64,31 @@ static bool is_there(const char *path, int fd)
 
 static int real_lock(struct disk *d, const char *path, struct disk_file **out)
 {
-    int rc = open_as(d, path, O_RDWR | O_CREAT, out);
-    if (rc)
-        return rc;
+    struct disk_file *f = NULL;
     for (unsigned i = 0; i < LOCK_LOOKS; i++) {
-        if (!flock(fd_of(*out), LOCK_EX | LOCK_NB)) {
-            if (is_there(path, fd_of(*out)))
+        int rc = f ? 0 : open_as(d, path, O_RDWR | O_CREAT, &f);
+        if (rc)
+            return rc;
+        assert(f);
+        if (!flock(fd_of(f), LOCK_EX | LOCK_NB)) {
+            if (is_there(path, fd_of(f))) {
+                *out = f;
                 return 0;
-            real_close(*out);
-            rc = open_as(d, path, O_RDWR | O_CREAT, out);
-            if (rc)
-                return rc;
+            }
+            real_close(f);
+            f = NULL;
             continue;
         }
-        rc = errno == EWOULDBLOCK ? -EBUSY : -errno;
-        if (rc != -EBUSY)
-            break;
+        if (errno != EWOULDBLOCK) {
+            rc = -errno;
+            real_close(f);
+            return rc;
+        }
         nanosleep(&(struct timespec){.tv_nsec = (long)LOCK_LOOK_NS}, NULL);
     }
-    real_close(*out);
-    return rc;
+    if (f)
+        real_close(f);
+    return -EBUSY;
 }
 
 static int real_size(struct disk_file *f, uint64_t *out)

@@ -67,8 +67,8 @@ static void racks(void)
     TAKEN("srvlock", p.member_ns = p.lease_ns);
     REFUSED("srvlock", "membership", p.member_ns = p.lease_ns - 1);
     REFUSED("srvlock", "must not be 0", p.machines = MACHINE_MAX - RACK_SERVERS_MAX + 1);
-    TAKEN("srvlock", p.sessions = 1024, p.requests = 1024);
-    REFUSED("srvlock", "million", p.sessions = 1024, p.requests = 1025);
+    TAKEN("srvlock", p.sessions = 1024, p.requests = 1023);
+    REFUSED("srvlock", "1M requests", p.sessions = 1024, p.requests = 1024);
     REFUSED("srvlock", "64 lock servers", p.servers = 0);
     TAKEN("srvlock", p.servers = RACK_SERVERS_MAX);
     REFUSED("srvlock", "64 lock servers", p.servers = RACK_SERVERS_MAX + 1);
