@@ -328,6 +328,8 @@ static void deliver(struct hosting *h, const void *data, uint32_t len, struct ne
         mailbox_put(&s->box, data, len, from);
         return;
     }
+    if (!__atomic_load_n(&h->opened, __ATOMIC_ACQUIRE))
+        return; /* the space may be one of those that are still to be read */
     struct coord_packet answer;
     const struct udp_out out = {.to = from, .len = coord_unknown_space(p, &answer), .data = &answer};
     if (out.len)
@@ -419,6 +421,7 @@ int hosting_run(const struct hosting_params *p)
         rc = explain(-EAGAIN, "cannot start a thread");
     if (!rc)
         rc = open_all(h);
+    __atomic_store_n(&h->opened, !rc, __ATOMIC_RELEASE);
     if (!rc)
         rc = start_all(h);
     if (!rc)

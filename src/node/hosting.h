@@ -73,6 +73,7 @@ struct hosting {
     pthread_mutex_t mutex; /* of the table: the thread that reads the socket looks into it, the caller's changes it */
     struct hosted *space[HOSTING_SPACES];
     unsigned count;
+    bool opened; /* all spaces that the service begins with are in the table; atomic */
     volatile sig_atomic_t ending;
     struct spaces_answer done[HOSTING_SPACES]; /* to the latest questions that changed something */
     unsigned done_next;
