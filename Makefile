@@ -36,7 +36,7 @@ mutants:
 
 hunt: MINUTES ?= 10
 hunt: all
-	@build/pawl hunt --minutes $(MINUTES) $(if $(DESIGN),--design $(DESIGN))
+	@build/pawl hunt --minutes $(MINUTES) $(if $(DESIGN),--design $(DESIGN)) $(if $(CAMPAIGN),--campaign $(CAMPAIGN))
 
 soak: all
 	@scripts/soak

@@ -37,15 +37,18 @@ static int ended(const struct seat *seat, int rc)
     return rc == -PAWL_ENOTOWNER && (session_lost(seat) || !seat_lives(seat)) ? -PAWL_ELOST : rc;
 }
 
-/* Whether a record is a hold in the way of another one of its session in that mode, on units [start, end) of the lock. With ranges
- * only holds that overlap are. */
-static bool in_the_way(const struct locker *l, uint32_t record, uint64_t index, uint64_t start, uint64_t end, enum pawl_mode mode)
+/* Whether a record is a hold in the way of another one of its session in that mode. */
+static bool in_the_way(const struct locker *l, uint32_t record, uint64_t index, enum pawl_mode mode)
 {
     uint64_t word = __atomic_load_n(&l->seat.me->shadow[record], __ATOMIC_ACQUIRE);
     enum record_state state = record_state(word);
     bool shared = state == RECORD_HELD_S || state == RECORD_TRY_S, exclusive = state == RECORD_HELD_X || state == RECORD_TRY_X;
-    if (record_index(word) != index || !(exclusive || (shared && mode == PAWL_EXCLUSIVE)))
-        return false;
+    return record_index(word) == index && (exclusive || (shared && mode == PAWL_EXCLUSIVE));
+}
+
+/* With ranges only holds that overlap [start, end) are in the way. No other thread may change them meanwhile. */
+static bool overlaps(const struct locker *l, uint32_t record, uint64_t start, uint64_t end)
+{
     const struct record_range *r = l->seat.me->ranges ? &l->seat.me->ranges[record] : NULL;
     return !r || ranges_overlap(start, end, r->start, r->end);
 }
@@ -54,8 +57,9 @@ static bool in_the_way(const struct locker *l, uint32_t record, uint64_t index, 
  * record that does not count. No verb is needed: a session knows its own records. */
 static int waits_for_itself(const struct locker *l, uint32_t but, uint64_t index, uint64_t start, uint64_t end, enum pawl_mode mode)
 {
-    for (uint32_t i = 0; l->alone && i < l->seat.me->records_used; i++)
-        if (i != but && in_the_way(l, i, index, start, end, mode) && l->alone(l))
+    uint32_t used = __atomic_load_n(&l->seat.me->records_used, __ATOMIC_ACQUIRE);
+    for (uint32_t i = 0; l->alone && i < used; i++)
+        if (i != but && in_the_way(l, i, index, mode) && l->alone(l) && overlaps(l, i, start, end))
             return explain(-EDEADLK, "this session holds the lock already, and its only thread would wait for itself");
     return 0;
 }
