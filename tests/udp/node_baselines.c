@@ -47,6 +47,13 @@ static void exclude(void)
     CHECK_EQ(board->sum, CHILDREN * (design->features & DESIGN_SHARED ? TURNS - TURNS / 4 : TURNS));
 }
 
+/* Shared holds of drtm end by themselves after a time, which a busy machine may exceed. */
+static void unlock_shared(pawl *p, const pawl_grant *g)
+{
+    int rc = pawl_unlock(p, g);
+    CHECK(!rc || (rc == -PAWL_ENOTOWNER && design->ends));
+}
+
 static void share_and_give_up(void)
 {
     pawl *p = node_open(), *q = node_open();
@@ -54,8 +61,8 @@ static void share_and_give_up(void)
     if (design->features & DESIGN_SHARED) {
         CHECK_OK(pawl_lock(p, pawl_id(2), PAWL_SHARED, &g));
         CHECK_OK(pawl_lock(q, pawl_id(2), PAWL_SHARED, &h));
-        CHECK_OK(pawl_unlock(q, &h));
-        CHECK_OK(pawl_unlock(p, &g));
+        unlock_shared(q, &h);
+        unlock_shared(p, &g);
     }
     CHECK_OK(pawl_lock(p, pawl_id(3), PAWL_EXCLUSIVE, &g));
     if (design->features & DESIGN_TIMEOUT)
