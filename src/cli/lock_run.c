@@ -87,7 +87,7 @@ static void on_loss(struct lock_job *job, const char *why)
     cli_say("lock", 0, "lost '%s': %s; ending the command", job->name, why);
 }
 
-/* What the keeper says. True: it says nothing more. */
+/* Takes a message of the keeper. True: it was the last. */
 static bool take_news(struct lock_job *job)
 {
     struct lock_news news;
@@ -125,8 +125,8 @@ static int wait_for_end(struct lock_job *job, pid_t child)
     return waitpid(child, &status, 0) == child ? status : -errno;
 }
 
-/* The command has ended: when this returns, the lock is free, or processes that the command has left behind keep it. What the
- * command did last may have been done without the lock: then the keeper says so. */
+/* The command has ended: when this returns, the lock is free, or processes that the command has left behind keep it. If the
+ * lock was lost shortly before, the command's last steps were without it, and the keeper says so. */
 static void end_keeping(struct lock_job *job)
 {
     const struct lock_order ended = {.command = 0};

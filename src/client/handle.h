@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A handle of pawl.h: what every session has, and the table of operations of its kind.
  *
- * There are two kinds: a session on memory (memory.h), of this machine or of a memory node, and a session on a rack (net.h).
+ * There are three kinds: a session on memory (memory.h), of this machine or of a memory node; one on several memory nodes
+ * (nodes.h); and one on a rack (net.h).
  * pawl_open chooses the table by the scheme of the place (open.c), and is the only function that names them; everything else goes
  * through the table. The exception is the uncontended path of `word` on shared memory, which is inline (fast.h). */
 #ifndef PAWL_CLIENT_HANDLE_H

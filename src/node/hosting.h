@@ -13,7 +13,7 @@
 
 struct hosting_params {
     struct net_addr at;
-    struct coord_params coord; /* of the first space. What it points to lives as long as the service */
+    struct coord_params coord; /* of the first space; its strings live as long as the service */
     struct state_params state;
     const struct coordinating_etcd *etcd; /* null: the state is in files */
     unsigned own;                         /* granters of the first space that run in this process */

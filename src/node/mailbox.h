@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packets that one thread has received for another: a bounded queue. What does not fit is lost, as in a socket's buffer. */
+/* Packets that one thread has received for another: a bounded queue. A packet that does not fit is lost, as in a socket's buffer.
+ */
 #ifndef PAWL_NODE_MAILBOX_H
 #define PAWL_NODE_MAILBOX_H
 

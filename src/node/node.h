@@ -10,7 +10,7 @@
 
 /* ---- the coordinator ---- */
 
-/* What other threads of the process are told. */
+/* The coordinator's state, for other threads of the process. */
 struct coordinating_status {
     bool leads;         /* else it stands by, and the rest is old */
     bool yield;         /* another switch wants the place of this process's own */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What happens to the coordinators of the simulated rack: their hosts crash or their processes are killed at any time; a disk is
+/* Faults of the coordinators of the simulated rack: their hosts crash or their processes are killed at any time; a disk is
  * full, or flips a bit; leaders are stopped, or do not reach etcd; an operator restarts them with another lease or with another
  * state, sets their clocks, and starts a lock server where there is no place for one. */
 #include "lib/hash.h"
