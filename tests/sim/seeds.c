@@ -90,6 +90,7 @@ static const struct {
     {"fisslock-racks", 818180361499, 2000000, "a switch without room for the table of locks gave a lease all the same"},
     {"shiftlock", 457919076494, 2000000,
      "a slot that was assigned in a former life of the node's memory was taken, and another session's home overwritten"},
+    {"shiftlock", 20000897, 2000000, "locks of two nodes: the lease at the first ended while that at the second was renewed"},
 };
 
 int main(void)
