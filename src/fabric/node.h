@@ -50,7 +50,8 @@ struct node_request {
 };
 
 struct fab_node_counts {
-    uint64_t requests, retransmits, unknown, waits, strays; /* strays: packets that answer nothing */
+    uint64_t requests, verbs, bytes;              /* bytes and verbs of requests, each counted once */
+    uint64_t retransmits, unknown, waits, strays; /* strays: packets that answer nothing */
 };
 
 struct fab_node {
