@@ -378,14 +378,15 @@ static uint64_t own_index(const struct fab_node *n, fab_addr addr)
     return addr >= n->own_base && (addr - n->own_base) / 8 < n->own_count ? (addr - n->own_base) / 8 : UINT64_MAX;
 }
 
-/* Whether there is a copy of that word from now on. */
-static bool keep_own(struct fab_node *n, fab_addr addr, uint64_t value)
+/* Whether there is a copy of that word from now on. Without the lock: a word is used by one task at a time, the one that waits or
+ * holds. */
+static bool keep_own(const struct fab_node *n, fab_addr addr, uint64_t value)
 {
     uint64_t at = own_index(n, addr);
     if (at == UINT64_MAX)
         return false;
-    n->own[at] = value;
-    n->own_known[at] = 1;
+    __atomic_store_n(&n->own[at], value, __ATOMIC_RELAXED);
+    __atomic_store_n(&n->own_known[at], 1, __ATOMIC_RELEASE);
     return true;
 }
 
@@ -408,18 +409,17 @@ static uint64_t load_word(struct fab_ep *ep, fab_addr addr)
 static uint64_t node_own(struct fab_ep *ep, enum fab_own how, fab_addr addr, uint64_t value)
 {
     struct fab_node *n = fab_node_of(ep);
-    n->io->lock(n);
-    if (how != FAB_OWN_LOAD) {
-        if (!keep_own(n, addr, value) || how != FAB_OWN_PRIVATE)
-            store_later(n, addr, value);
-        n->io->unlock(n);
-        return 0;
+    if (how == FAB_OWN_LOAD) {
+        uint64_t at = own_index(n, addr);
+        bool known = at != UINT64_MAX && __atomic_load_n(&n->own_known[at], __ATOMIC_ACQUIRE);
+        return known ? __atomic_load_n(&n->own[at], __ATOMIC_RELAXED) : load_word(ep, addr);
     }
-    uint64_t at = own_index(n, addr);
-    bool known = at != UINT64_MAX && n->own_known[at];
-    value = known ? n->own[at] : 0;
+    if (keep_own(n, addr, value) && how == FAB_OWN_PRIVATE)
+        return 0;
+    n->io->lock(n);
+    store_later(n, addr, value);
     n->io->unlock(n);
-    return known ? value : load_word(ep, addr);
+    return 0;
 }
 
 static uint64_t node_local(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value)

@@ -95,7 +95,8 @@ static inline uint64_t fab_node_proof(const struct fab_node *n)
     return (uint64_t)n->client << 32 | n->life;
 }
 
-/* From now on stores to these words of the session's own are kept here, too, and loads cost nothing. -ENOMEM. */
+/* From now on stores to these words of the session's own are kept here, too, and loads cost nothing. Before the session's first use
+ * of them. -ENOMEM. */
 int fab_node_set_own(struct fab_node *n, fab_addr base, uint64_t bytes);
 
 /* Whether an answer is yet to come. With the lock. */
