@@ -32,29 +32,33 @@
 /* ---- the host ---- */
 
 /* The same address in another network namespace is another host, perhaps of another coordinator: containers share SEGMENT_DIR more
- * often than the network. 0 if the kernel does not tell. */
-static uint64_t network_namespace(void)
+ * often than the network. The kernel's cookie of a namespace is never used again. Its inode is, which is how a new namespace used
+ * to find the memory of one that is gone; it is asked where the kernel has no cookies (before 5.14). 0 if it tells neither. */
+static uint64_t network_namespace(int socket)
 {
     struct stat st;
+    uint64_t cookie;
+    socklen_t len = sizeof cookie;
+    if (!getsockopt(socket, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) && len == sizeof cookie)
+        return cookie;
     return stat("/proc/thread-self/ns/net", &st) ? 0 : st.st_ino;
 }
 
 /* One file per host, coordinators and space. */
-static void host_path(const struct net_where *w, char out[HOST_PATH_LEN])
+static void host_path(const struct net_where *w, int socket, char out[HOST_PATH_LEN])
 {
-    uint64_t which = hash_bytes(w->self.ip, sizeof w->self.ip, network_namespace());
+    uint64_t which = hash_bytes(w->self.ip, sizeof w->self.ip, network_namespace(socket));
     uint64_t all = 0;
     for (uint32_t i = 0; i < w->coordinators.count; i++) /* in whatever order they are named */
         all += hash_bytes((const char *)&w->coordinators.at[i], sizeof w->coordinators.at[i], which);
-    which = all;
-    snprintf(out, HOST_PATH_LEN, "%s/pawl.%u.net.%s.%08" PRIx32, SEGMENT_DIR, (unsigned)getuid(), w->space, (uint32_t)which);
+    snprintf(out, HOST_PATH_LEN, "%s/pawl.%u.net.%s.%016" PRIx64, SEGMENT_DIR, (unsigned)geteuid(), w->space, all);
 }
 
 void net_remove_hosts(const char *space)
 {
     char pattern[HOST_PATH_LEN];
     glob_t found;
-    snprintf(pattern, sizeof pattern, "%s/pawl.%u.net.%s.*", SEGMENT_DIR, (unsigned)getuid(), space);
+    snprintf(pattern, sizeof pattern, "%s/pawl.%u.net.%s.*", SEGMENT_DIR, (unsigned)geteuid(), space);
     if (glob(pattern, 0, NULL, &found))
         return;
     for (size_t i = 0; i < found.gl_pathc; i++)
@@ -185,12 +189,10 @@ static int open_host(struct net *n, const struct net_where *w)
 {
     char path[HOST_PATH_LEN];
     int turn = -EADDRINUSE;
-    host_path(w, path);
+    host_path(w, n->udp.fd, path);
     int rc = open_or_make(n, w, path, &turn);
     if (turn >= 0)
         close(turn);
-    if (rc == -PAWL_ESEGMENT || rc == -EACCES)
-        return explain(rc, "%s: %s", path, pawl_strerror(rc));
     return rc;
 }
 
