@@ -352,6 +352,20 @@ static bool is_orphan(struct host_session *s)
     return !rc || rc == EOWNERDEAD;
 }
 
+bool host_is_left(struct host *h)
+{
+    bool left = true;
+    for (uint32_t i = 0; i < h->header->config.sessions && left; i++) {
+        struct host_session *s = &h->sessions[i];
+        if (__atomic_load_n(&s->state, __ATOMIC_ACQUIRE) == HOST_SESSION_FREE)
+            continue;
+        left = is_orphan(s);
+        if (left)
+            pthread_mutex_unlock(&s->life);
+    }
+    return left;
+}
+
 int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, struct outbox *out, uint32_t *session)
 {
     host_enter(h, out);

@@ -85,6 +85,9 @@ int host_create(const char *path, const struct rack_welcome *w, const struct coo
 int host_open(const char *path, struct host *h);
 void host_close(struct host *h);
 
+/* Whether no live process has a session in it: its last processes were killed, or it was made just now. */
+bool host_is_left(struct host *h);
+
 /* No other life of this host begins while this one may hold anything: from now on no process finds the file. */
 void host_retire(struct host *h);
 

@@ -252,12 +252,14 @@ static void sessions(void)
 
     uint32_t orphan = opened_by_a_thread_that_ended();
     CHECK_EQ(state_of(orphan), HOST_SESSION_OPEN);
+    CHECK(!host_is_left(&host)); /* s[2] lives */
     CHECK(look_after(0));
     CHECK_EQ(state_of(orphan), HOST_SESSION_FREE);
     serial = host.sessions[orphan].serial;
     CHECK_EQ(opened_by_a_thread_that_ended(), orphan); /* its number is used again */
     CHECK_EQ(host.sessions[orphan].serial, serial + 1);
     host_session_close(&host, s[2], &out);
+    CHECK(host_is_left(&host)); /* the orphan's process is gone */
 }
 
 /* ---- a change that is not completed ---- */
