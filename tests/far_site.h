@@ -16,7 +16,7 @@
 
 #define FAR_SESSIONS 3
 #define FAR_RECORDS 8
-#define FAR_DESC_WORDS 16 /* of a hold's descriptor, in the books of its session */
+#define FAR_DESC_WORDS 32 /* of a hold's descriptor, in the books of its session */
 #define FAR_CAPS (FAB_ATOMIC128 | FAB_ORDERED | FAB_MASKED | FAB_SHARED_CLOCK)
 #define FAR_ANSWER_LOST 1 /* the verbs take effect, and their outcome is unknown */
 
@@ -33,7 +33,7 @@ static struct far_site {
     struct seat seats[FAR_SESSIONS];
     /* 0: the batch takes place; FAR_ANSWER_LOST; or the error with which it fails, without effect. Null: all take place. */
     int (*before)(unsigned session, const struct fab_op *ops, unsigned n);
-    int (*waits)(unsigned session); /* the outcome of a wait for a word. Null: it has changed */
+    int (*waits)(unsigned session); /* the outcome of a wait. Null: a word has changed, and a pause is over */
     int fence_rc;
     unsigned fences; /* how often one was asked for */
 } far;
@@ -79,7 +79,7 @@ static void far_post(struct fab_ep *ep, const struct fab_op *op)
 
 static int far_wait(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline)
 {
-    return !n ? -ETIMEDOUT : far.waits ? far.waits(ep->id) : 0;
+    return far.waits ? far.waits(ep->id) : n ? 0 : -ETIMEDOUT;
 }
 
 static int far_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)
@@ -93,8 +93,28 @@ static int far_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)
     return far.fence_rc;
 }
 
-static const struct fab_ops far_ops = {
-    .batch = far_batch, .post = far_post, .wait = far_wait, .wake = far_wake, .fence = far_fence};
+/* All memory is node 0's, and that of every session, too. */
+static uint64_t far_local(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value)
+{
+    uint64_t old = *far_word(addr);
+    CHECK(verb == FAB_READ || verb == FAB_WRITE);
+    if (verb == FAB_WRITE)
+        *far_word(addr) = value;
+    return old;
+}
+
+static uint64_t far_own(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t value)
+{
+    return far_local(ep, verb, addr, 0, value);
+}
+
+static const struct fab_ops far_ops = {.batch = far_batch,
+                                       .post = far_post,
+                                       .wait = far_wait,
+                                       .wake = far_wake,
+                                       .fence = far_fence,
+                                       .local = far_local,
+                                       .own = far_own};
 
 static inline struct session_params far_session(unsigned i)
 {
