@@ -75,7 +75,7 @@ help:
 	@echo 'make soak     the long versions of the torture tests; writes docs/soak.md'
 	@echo 'make bench    measure on this machine'
 	@echo 'make figures  the figures of the papers in the simulated cluster; writes docs/figures/'
-	@echo 'make install  install command, libraries, header and completion; PREFIX=DIR, else /usr/local (DESTDIR is respected)'
+	@echo 'make install  install command, libraries, header, manual pages and completion; PREFIX=DIR, else /usr/local (DESTDIR is respected)'
 	@echo 'make uninstall  remove what was installed last'
 	@echo 'make format   format the C sources'
 	@echo 'make clean    remove everything that was built'
