@@ -350,28 +350,15 @@ static void node_post(struct fab_ep *ep, const struct fab_op *op)
 
 int fab_node_set_own(struct fab_node *n, fab_addr base, uint64_t bytes)
 {
-    uint64_t count = bytes / 8;
-    uint64_t *own = calloc(count + 1, sizeof *own);
-    uint8_t *known = calloc(count + 1, 1);
-    if (!own || !known) {
-        free(own);
-        free(known);
-        return -ENOMEM;
-    }
+    struct fab_own own;
+    int rc = own_make(&own, base, bytes);
+    if (rc)
+        return rc;
     n->io->lock(n);
-    free(n->own);
-    free(n->own_known);
+    own_free(&n->own);
     n->own = own;
-    n->own_known = known;
-    n->own_base = base;
-    n->own_count = count;
     n->io->unlock(n);
     return 0;
-}
-
-static uint64_t own_index(const struct fab_node *n, fab_addr addr)
-{
-    return addr >= n->own_base && (addr - n->own_base) / 8 < n->own_count ? (addr - n->own_base) / 8 : UINT64_MAX;
 }
 
 static void store_later(struct fab_ep *ep, fab_addr addr, uint64_t value, bool own)
@@ -379,11 +366,8 @@ static void store_later(struct fab_ep *ep, fab_addr addr, uint64_t value, bool o
     struct fab_node *n = fab_node_of(ep);
     const struct fab_op op = {.verb = FAB_WRITE, .addr = addr, .buf = &value, .len = sizeof value};
     n->io->lock(n);
-    uint64_t at = own ? own_index(n, addr) : UINT64_MAX;
-    if (at != UINT64_MAX) {
-        n->own[at] = value;
-        n->own_known[at] = 1;
-    }
+    if (own)
+        own_put(&n->own, addr, value);
     put_later(n, &op);
     if (n->io->pending)
         n->io->pending(n);
@@ -406,9 +390,7 @@ static uint64_t node_own(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, u
         return 0;
     }
     n->io->lock(n);
-    uint64_t at = own_index(n, addr);
-    bool known = at != UINT64_MAX && n->own_known[at];
-    value = known ? n->own[at] : 0;
+    bool known = own_get(&n->own, addr, &value);
     n->io->unlock(n);
     return known ? value : load_word(ep, addr);
 }
@@ -474,11 +456,7 @@ void fab_node_init(struct fab_node *n, const struct fab_node_io *io, struct worl
 
 void fab_node_free(struct fab_node *n)
 {
-    free(n->own);
-    free(n->own_known);
-    n->own = NULL;
-    n->own_known = NULL;
-    n->own_count = 0;
+    own_free(&n->own);
 }
 
 /* ---- packets that come ---- */
