@@ -3,7 +3,6 @@
 #include "fabric/ofi_internal.h"
 #include "fabric/parking.h"
 #include "lib/explain.h"
-#include "lib/mistake.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -111,7 +110,7 @@ static ssize_t give_to_provider(struct fab_ofi *o, struct flight *f)
 {
     struct flight_buffers *b = f->buffers;
     uint64_t at = o->way.base + f->offset;
-    if (MISTAKE(o->io.mistakes, OFI_MISTAKE_MIXED) && (f->how == FI_ATOMIC_READ || f->is_read))
+    if (OFI_MISTAKE(o->io.mistakes, OFI_MISTAKE_MIXED) && (f->how == FI_ATOMIC_READ || f->is_read))
         return fi_read(o->port.ep, b->result, f->words * sizeof(uint64_t), o->desc, o->peer, at, o->way.key, &f->context);
     if (f->how == FI_CSWAP || f->how == FI_MSWAP)
         return fi_compare_atomic(o->port.ep, b->operand, f->words, o->desc, b->compare, o->desc, b->result, o->desc, o->peer, at,
@@ -155,7 +154,7 @@ static struct flight *free_flight(struct fab_ofi *o, uint64_t until)
             if (o->flights[i].state == FLIGHT_FREE)
                 return &o->flights[i];
         ofi_look(o);
-        if (o->dead || world_now(o->ep.world) >= until)
+        if (o->dead || o->broken || world_now(o->ep.world) >= until)
             return NULL;
         pass_time(o, begin);
     }
@@ -375,16 +374,26 @@ int ofi_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count)
     return rc ? rc : call.error;
 }
 
-/* A store that nothing waits for. If the connection breaks it is issued again, before any later verb. */
-void ofi_store(struct fab_ofi *o, const struct fab_op *op)
+/* A place for a store. If the stores before it do not end, they are issued again under a new key. Null: not for a lease. */
+static struct flight *store_flight(struct fab_ofi *o)
 {
     uint64_t until = add_saturating(world_now(o->ep.world), o->io.lease_ns);
+    for (;;) {
+        struct flight *f = free_flight(o, min_u64(until, ofi_patience(o)));
+        if (f || o->dead || world_now(o->ep.world) >= until)
+            return f;
+        o->broken |= !o->renewing;
+        ofi_ready(o, ofi_patience(o));
+    }
+}
+
+/* A store that nothing waits for. If the connection is broken or breaks, it is issued under the next key, before any later verb. */
+void ofi_store(struct fab_ofi *o, const struct fab_op *op)
+{
     struct fab_op write = *op;
     count_op(&o->ep.counts, op);
-    int rc = ofi_ready(o, ofi_patience(o));
-    uint64_t attempt = o->attempt;
-    for (uint32_t skip = 0; skip < op->len && !o->dead;) {
-        struct flight *f = free_flight(o, until);
+    for (uint32_t skip = 0; skip < op->len;) {
+        struct flight *f = store_flight(o);
         if (!f) { /* the node has not answered for a lease, and later verbs must not take effect without this store */
             o->dead = o->dead ? o->dead : -FAB_EFENCED;
             return;
@@ -395,12 +404,11 @@ void ofi_store(struct fab_ofi *o, const struct fab_op *op)
         f->store = true;
         f->state = FLIGHT_KEPT;
         skip += f->words * 8;
-        if (!rc)
-            rc = transmit(o, f, attempt, ofi_patience(o));
-        if (!rc && !o->port.provider.ordered)
-            rc = await_flights(o, attempt, ofi_patience(o));
+        if (o->broken || o->renewing)
+            continue;
+        if (!transmit(o, f, o->attempt, ofi_patience(o)) && !o->port.provider.ordered)
+            o->broken |= await_flights(o, o->attempt, ofi_patience(o)) != 0;
     }
-    o->broken |= rc != 0; /* the next verb begins under a new key, behind this store */
 }
 
 /* ---- opening ---- */

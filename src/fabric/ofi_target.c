@@ -3,7 +3,6 @@
  * of providers that leave that to the target's process. */
 #include "fabric/ofi_port.h"
 #include "lib/explain.h"
-#include "lib/mistake.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -122,7 +121,7 @@ int ofi_target_admit(struct ofi_target *t, uint32_t client, uint32_t life, uint3
     bool same = life == g->life && number == g->number && g->mr;
     int rc = begins || same || (life == g->life && number == g->number + 1 && g->mr) ? 0 : -EINVAL;
     if (!rc && !same) {
-        if (MISTAKE(t->p.mistakes, OFI_MISTAKE_KEY))
+        if (OFI_MISTAKE(t->p.mistakes, OFI_MISTAKE_KEY))
             g->mr = NULL;
         close_grant(g);
         rc = open_grant(t, g);
@@ -141,7 +140,7 @@ void ofi_target_shut(struct ofi_target *t, uint32_t client)
 {
     assert(client < t->p.clients);
     pthread_mutex_lock(&t->mutex);
-    if (!MISTAKE(t->p.mistakes, OFI_MISTAKE_FENCE))
+    if (!OFI_MISTAKE(t->p.mistakes, OFI_MISTAKE_FENCE))
         close_grant(&t->grants[client]);
     pthread_mutex_unlock(&t->mutex);
 }

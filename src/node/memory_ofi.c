@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/memory_ofi.h"
+#include "dataplane/mistake.h"
 #include "fabric/shm.h"
 #include "lib/explain.h"
-#include "lib/mistake.h"
 
 #include <errno.h>
 #include <stdlib.h>
