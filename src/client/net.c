@@ -254,18 +254,28 @@ int net_end(struct net *n, uint32_t request, bool locked, struct outbox *out)
 
 /* ---- what a thread would wait for itself ---- */
 
+/* Whether some request of the session is in use. The lock keeps a request from being counted both as idle and as the spare one. */
+static bool any_in_use(struct net *n)
+{
+    pthread_mutex_lock(&n->handle.async.lock);
+    uint32_t unused = n->idle_count + (__atomic_load_n(&n->spare, __ATOMIC_RELAXED) != NET_NONE);
+    pthread_mutex_unlock(&n->handle.async.lock);
+    return unused < n->host.header->config.requests;
+}
+
 /* Whether the calling thread holds that lock, with a request other than `but`, in a mode that excludes the one that is wanted: it
- * would wait for itself (net_wait.c says when owners are known). */
+ * would wait for itself (net_wait.c says when owners are known). Each lock that is not granted at once comes here: a session that
+ * holds nothing must not look at all its requests. */
 static int waits_for_itself(struct net *n, uint64_t index, enum pawl_mode mode, uint32_t but)
 {
     const uint32_t requests = n->host.header->config.requests, owner = net_owner(n);
     bool held = false;
-    if (!n->host.design->claim || !owner)
+    if (!n->host.design->claim || !owner || !any_in_use(n))
         return 0;
     for (uint32_t i = 0; i < requests && !held; i++) {
         const uint32_t request = n->session * requests + i;
         struct packet_claim claim;
-        if (request == but || __atomic_load_n(&n->owners[i], __ATOMIC_RELAXED) != owner)
+        if (__atomic_load_n(&n->owners[i], __ATOMIC_RELAXED) != owner || request == but)
             continue;
         host_lock(&n->host);
         held = n->host.design->claim(n->host.memory, request, &claim) && claim.holds && claim.index == index &&
