@@ -8,10 +8,16 @@
 
 #define JOIN_NS (30 * NS_PER_S)
 
-void daemon_catch_signals(void)
+int daemon_begin(const struct args *usage, const struct daemon_options *o)
 {
+    bool json = false;
+    if (o->log && !log_parse(o->log, &json))
+        return args_complain(usage, "--log is text or json, not '%s'", o->log);
     cli_catch(SIGINT, 0);
     cli_catch(SIGTERM, 0);
+    signal(SIGPIPE, SIG_IGN); /* the reader of the log may end */
+    log_open(json);
+    return 0;
 }
 
 uint64_t daemon_deadline(void)

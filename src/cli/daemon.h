@@ -6,7 +6,17 @@
 #include "cli/common.h"
 #include "node/node.h"
 
-void daemon_catch_signals(void);
+/* Options of every daemon. */
+struct daemon_options {
+    const char *log;
+};
+/* clang-format off */
+#define DAEMON_OPTIONS(to_)                                                                                                        \
+    {"log", 0, ARG_STRING, "FORMAT", "format of the log on standard error: text or json; default text", &(to_)->log, NULL}
+/* clang-format on */
+
+/* Signals end it, and its log begins. 0, or the exit status after a complaint. */
+int daemon_begin(const struct args *usage, const struct daemon_options *o);
 
 /* Until when a coordinator must have answered. */
 uint64_t daemon_deadline(void);

@@ -30,6 +30,7 @@
 #define LIFE_SHIFT 30 /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
 
 static struct {
+    struct daemon_options daemon;
     const char *listen, *join, *space, *design, *keys, *state, *store, *tune, *devices, *mode, *pins, *node;
     uint64_t locks, group, lease_ns, member_ns, hosts, sessions, holds, servers, own, spin_ns, racks;
     bool fresh, restore, force, json, backup, remove, local;
@@ -106,6 +107,7 @@ static const struct arg serve_table[] = {
      NULL},
     {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: remove the pinned memory at the end", &opts.remove, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
+    DAEMON_OPTIONS(&opts.daemon),
     CLI_JSON_OPTION(&opts.json),
 };
 
@@ -257,8 +259,7 @@ static void say_ready(struct net_addr at)
 
 static void say_failure(const char *space, const char *what)
 {
-    fprintf(stderr, "pawl serve: the space '%s' lacks a granter: %s\n", space, what);
-    fflush(stderr);
+    log_event(LOG_LEVEL_ERROR, "granter missing", LOG_TEXT("space", space), LOG_TEXT("why", what));
 }
 
 static struct station_params station_params(void)
@@ -277,17 +278,15 @@ static int run_server(struct net_addr at, const struct coord_list *coordinators)
     p.member.coordinators = *coordinators;
     p.member.force = opts.force;
     if (opts.force)
-        fprintf(
-            stderr,
-            "pawl serve: --force: a host that still uses the old lock server may hold a lock that this one grants to another\n");
+        log_event(LOG_LEVEL_WARNING, "place taken by force", LOG_TEXT("space", opts.space),
+                  LOG_TEXT("why", "a host that still uses the old lock server may hold a lock that this one grants to another"));
     return daemon_run_station("serve", &p, opts.json);
 }
 
 /* With several coordinators: to the operator's log. */
 static void say_role(const char *what)
 {
-    fprintf(stderr, "pawl serve: the coordinator of '%s' %s\n", opts.space, what);
-    fflush(stderr);
+    log_event(LOG_LEVEL_NOTICE, "coordinator's role", LOG_TEXT("space", opts.space), LOG_TEXT("why", what));
 }
 
 /* Without --space, on loopback, the first start needs no --fresh. Its new state begins when all leases of a former space at this
@@ -360,7 +359,8 @@ static int coordinate(const struct design *d, const struct knobs *knobs, enum pa
     if (status)
         return status;
     if (first)
-        fprintf(stderr, "pawl serve: there is no %s: a new space '%s' begins\n", path, opts.space);
+        log_event(LOG_LEVEL_NOTICE, "space begins", LOG_TEXT("space", opts.space), LOG_TEXT("state", path),
+                  LOG_TEXT("why", "there is no state of it yet"));
     snprintf(folder, sizeof folder, "%.*sspaces", (int)(strlen(path) - strlen("state")), path); /* DIR/NAME.spaces */
     struct hosting_params p = {
         .at = at,
@@ -566,9 +566,10 @@ static int run_serve(struct args_rest *rest)
         status = cli_keys(&serve_usage, opts.keys, &keys);
     if (!status && !opts.join)
         status = settings_tune(&serve_usage, opts.tune, &design, 1, &knobs);
+    if (!status)
+        status = daemon_begin(&serve_usage, &opts.daemon);
     if (status)
         return status;
-    daemon_catch_signals();
     if (opts.join)
         return run_server(at, &coordinators);
     assert(design);

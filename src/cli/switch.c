@@ -13,6 +13,7 @@
 #define ROOM_MAX (UINT64_C(1) << 30)
 
 static struct {
+    struct daemon_options daemon;
     const char *listen, *join, *space, *alloc, *priorities, *devices, *mode, *design, *pins, *loop;
     uint64_t spin_ns, room, rack, locks;
     bool fresh, soft, json, room_seen, rack_seen, remove;
@@ -47,6 +48,7 @@ static const struct arg table[] = {
      NULL},
     {"loop", 0, ARG_STRING, "OUT,IN", "dev, in-path: both ends of a veth by which doubled packets come back", &opts.loop, NULL},
     {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: remove the pinned locks at the end", &opts.remove, NULL},
+    DAEMON_OPTIONS(&opts.daemon),
     CLI_JSON_OPTION(&opts.json),
 };
 
@@ -176,7 +178,9 @@ static int run_switch(struct args_rest *rest)
     p.switch_locks = opts.room;
     p.fresh = opts.fresh;
     p.spin_ns = opts.spin_ns;
-    daemon_catch_signals();
+    status = daemon_begin(&usage, &opts.daemon);
+    if (status)
+        return status;
     return opts.soft ? daemon_run_station("switch", &p, opts.json) : run_in_kernel(&p);
 }
 

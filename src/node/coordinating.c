@@ -94,6 +94,7 @@ static void close_service(struct coordinating *c)
     free(c->steward);
     c->steward = NULL;
     c->leads = false;
+    watch_forget(&c->watch);
 }
 
 /* ---- with etcd ---- */
@@ -289,10 +290,13 @@ static void one_packet(struct coordinating *c, const void *data, uint32_t len, s
 static void send_answers(struct coordinating *c, const struct service_answer *answers, unsigned count)
 {
     struct udp_out out[UDP_BATCH];
+    uint64_t now = host_now();
     for (unsigned sent = 0; sent < count; sent += UDP_BATCH) {
         unsigned n = (unsigned)min_u64(UDP_BATCH, count - sent);
-        for (unsigned i = 0; i < n; i++)
+        for (unsigned i = 0; i < n; i++) {
             out[i] = (struct udp_out){.to = answers[sent + i].to, .len = answers[sent + i].len, .data = answers[sent + i].bytes};
+            watch_answer(&c->watch, c->params.space, answers[sent + i].bytes, answers[sent + i].to, now);
+        }
         udp_send(&c->udp, out, n);
     }
 }
@@ -363,6 +367,7 @@ static void lead(struct coordinating *c)
         while ((more.len = coordinator_more(&c->service.coordinator, answers[0].bytes, &more.to)))
             udp_send(&c->udp, &more, 1);
         publish(c, coordinator_tick(&c->service.coordinator, host_now()));
+        watch_service(&c->watch, &c->service, host_now());
         if (steward) {
             outbox_clear(c->out);
             c->design->steward_tick(c->steward, host_now(), c->out);

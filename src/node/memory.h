@@ -6,6 +6,7 @@
 #include "cluster/coordinator.h"
 #include "cluster/keeper.h"
 #include "dataplane/memnode.h"
+#include "lib/log.h"
 #include "wire/udp.h"
 
 #include <signal.h>
@@ -57,6 +58,8 @@ struct memory_node {
     uint64_t silent_until_ns;
     bool ready;
     uint64_t tick_ns;
+    struct memnode_counts said; /* as the log has them */
+    struct log_limit changing, refusing;
 };
 
 /* 0 or a negative errno, explained. */

@@ -7,6 +7,7 @@
 #include "node/mailbox.h"
 #include "node/member.h"
 #include "node/peers.h"
+#include "node/watch.h"
 
 /* ---- the coordinator ---- */
 
@@ -42,6 +43,7 @@ struct coordinating {
     pthread_mutex_t looking;
     struct coordinating_status status;
     struct net_addr own_switch; /* in this process, and yields its place; port 0: there is none */
+    struct watch watch;         /* of the thread that runs */
 };
 
 struct coordinating_etcd {
