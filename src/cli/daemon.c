@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/daemon.h"
+#include "node/http.h"
 #include "world/world.h"
 
 #include <errno.h>
@@ -7,23 +8,9 @@
 #include <string.h>
 
 #define JOIN_NS (30 * NS_PER_S)
+#define HTTP_PLACE 512 /* of a host's name and a port */
 
-int daemon_begin(const struct args *usage, const struct daemon_options *o)
-{
-    bool json = false;
-    if (o->log && !log_parse(o->log, &json))
-        return args_complain(usage, "--log is text or json, not '%s'", o->log);
-    cli_catch(SIGINT, 0);
-    cli_catch(SIGTERM, 0);
-    signal(SIGPIPE, SIG_IGN); /* the reader of the log may end */
-    log_open(json);
-    return 0;
-}
-
-uint64_t daemon_deadline(void)
-{
-    return world_now(&world_real) + JOIN_NS;
-}
+static struct http *http;
 
 static int complain(const struct args *usage, const char *option, const char *text, int rc)
 {
@@ -36,6 +23,44 @@ static int complain(const struct args *usage, const char *option, const char *te
     return rc ? args_complain(usage, "--%s: '%s' is not ADDRESS:PORT, with an IPv4 address, an IPv6 address in brackets or a name",
                               option, text)
               : 0;
+}
+
+/* "9100" is a port on loopback. */
+static int listen_for_http(const struct args *usage, const char *text)
+{
+    char place[HTTP_PLACE];
+    struct net_addr at;
+    snprintf(place, sizeof place, "%s%s", strchr(text, ':') ? "" : "127.0.0.1:", text);
+    int status = complain(usage, "http", text, net_addr_resolve(place, &at));
+    if (status)
+        return status;
+    if (http_open(&at, &http))
+        return cli_say(usage->command + strlen("pawl "), EXIT_UNAVAILABLE, "%s", explained());
+    net_addr_print(at, place);
+    log_event(LOG_LEVEL_INFO, "http runs", LOG_TEXT("at", place), LOG_TEXT("why", "--http"));
+    return 0;
+}
+
+int daemon_begin(const struct args *usage, const struct daemon_options *o)
+{
+    bool json = false;
+    if (o->log && !log_parse(o->log, &json))
+        return args_complain(usage, "--log is text or json, not '%s'", o->log);
+    cli_catch(SIGINT, 0);
+    cli_catch(SIGTERM, 0);
+    signal(SIGPIPE, SIG_IGN); /* the reader of the log may end */
+    log_open(json);
+    return o->http ? listen_for_http(usage, o->http) : 0;
+}
+
+void daemon_end(void)
+{
+    http_close(http);
+}
+
+uint64_t daemon_deadline(void)
+{
+    return world_now(&world_real) + JOIN_NS;
 }
 
 int daemon_address(const struct args *usage, const char *option, const char *text, struct net_addr *out)
@@ -52,6 +77,7 @@ void daemon_ready(const char *role, const char *space, struct net_addr at, bool 
 {
     char text[NET_ADDR_TEXT];
     net_addr_print(at, text);
+    figures_set_ready();
     if (json) {
         struct json j;
         json_open(&j, stdout);

@@ -8,15 +8,18 @@
 
 /* Options of every daemon. */
 struct daemon_options {
-    const char *log;
+    const char *log, *http;
 };
 /* clang-format off */
 #define DAEMON_OPTIONS(to_)                                                                                                        \
-    {"log", 0, ARG_STRING, "FORMAT", "format of the log on standard error: text or json; default text", &(to_)->log, NULL}
+    {"log", 0, ARG_STRING, "FORMAT", "format of the log on standard error: text or json; default text", &(to_)->log, NULL},                        \
+    {"http", 0, ARG_STRING, "[ADDRESS:]PORT", "where to answer HTTP: /metrics, /healthz, /readyz; default not; a port alone: on loopback", \
+     &(to_)->http, NULL}
 /* clang-format on */
 
-/* Signals end it, and its log begins. 0, or the exit status after a complaint. */
+/* Signals end it, its log begins, and it listens for HTTP. 0, or the exit status after a complaint. */
 int daemon_begin(const struct args *usage, const struct daemon_options *o);
+void daemon_end(void);
 
 /* Until when a coordinator must have answered. */
 uint64_t daemon_deadline(void);

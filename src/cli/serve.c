@@ -570,12 +570,15 @@ static int run_serve(struct args_rest *rest)
         status = daemon_begin(&serve_usage, &opts.daemon);
     if (status)
         return status;
+    assert(opts.join || design);
     if (opts.join)
-        return run_server(at, &coordinators);
-    assert(design);
-    if (design->substrates & DESIGN_ON_NODE)
-        return serve_memory(design, &knobs, keys, at);
-    return coordinate(design, &knobs, keys, at, path);
+        status = run_server(at, &coordinators);
+    else if (design->substrates & DESIGN_ON_NODE)
+        status = serve_memory(design, &knobs, keys, at);
+    else
+        status = coordinate(design, &knobs, keys, at, path);
+    daemon_end();
+    return status;
 }
 
 const struct command cmd_serve = {&serve_usage, run_serve};

@@ -181,7 +181,9 @@ static int run_switch(struct args_rest *rest)
     status = daemon_begin(&usage, &opts.daemon);
     if (status)
         return status;
-    return opts.soft ? daemon_run_station("switch", &p, opts.json) : run_in_kernel(&p);
+    status = opts.soft ? daemon_run_station("switch", &p, opts.json) : run_in_kernel(&p);
+    daemon_end();
+    return status;
 }
 
 const struct command cmd_switch = {&usage, run_switch};

@@ -268,6 +268,21 @@ static void look_around(struct memory_node *m, uint64_t now)
     }
 }
 
+static void publish(struct memory_node *m)
+{
+    struct figures_part p = {.kind = FIGURES_MEMORY,
+                             .ready = m->ready,
+                             .at = m->udp.at,
+                             .memory = {.ready = m->ready,
+                                        .life = m->place.life,
+                                        .clients = memnode_clients(m->node),
+                                        .bytes = m->care.header.total_bytes,
+                                        .counts = *memnode_counts(m->node)}};
+    snprintf(p.space, sizeof p.space, "%s", m->p.space);
+    snprintf(p.design, sizeof p.design, "%s", m->p.layout.design->name);
+    figures_publish(&m->board, &p);
+}
+
 /* The length of its answer, in its place; 0: none. */
 static uint32_t one_packet(struct memory_node *m, uint8_t *data, uint32_t len, const struct memnode_from *from, uint64_t now)
 {
@@ -282,6 +297,7 @@ static uint32_t one_packet(struct memory_node *m, uint8_t *data, uint32_t len, c
 void memory_node_run(struct memory_node *m, const volatile sig_atomic_t *stop)
 {
     static _Thread_local struct udp_batch batch;
+    figures_show(&m->board);
     look_around(m, world_now(&world_real));
     while (!*stop) {
         struct udp_out out[UDP_BATCH];
@@ -299,5 +315,8 @@ void memory_node_run(struct memory_node *m, const volatile sig_atomic_t *stop)
         udp_send(&m->udp, out, count);
         send_wakes(m);
         look_around(m, now); /* after the packets: clients that were heard of are not silent */
+        if (figures_due(&m->board, now))
+            publish(m);
     }
+    figures_hide(&m->board);
 }

@@ -7,6 +7,7 @@
 #include "cluster/keeper.h"
 #include "dataplane/memnode.h"
 #include "lib/log.h"
+#include "node/figures.h"
 #include "wire/udp.h"
 
 #include <signal.h>
@@ -60,6 +61,7 @@ struct memory_node {
     uint64_t tick_ns;
     struct memnode_counts said; /* as the log has them */
     struct log_limit changing, refusing;
+    struct figures_board board;
 };
 
 /* 0 or a negative errno, explained. */

@@ -137,11 +137,18 @@ static void look_at_granter(struct watch *w, struct watch_granter *g, const stru
         w->counts.granters_lost++;
         say_granter(LOG_LEVEL_ERROR, role, "lost", k, number, s, "no heartbeat for a lock lease");
     }
-    if (known && g->silent && !silent && !s->stopped) {
+    if (known && g->silent && !silent && !s->stopped && !joined) {
         w->counts.granters_back++;
         say_granter(LOG_LEVEL_NOTICE, role, "recovered", k, number, s, "it sends heartbeats again");
     }
-    *g = (struct watch_granter){.life = s->life, .known = known, .stopped = s->stopped, .silent = silent, .at = s->at};
+    bool lives = known && !silent && !s->stopped;
+    uint64_t lost_ns = lives ? 0 : g->lost_ns ? g->lost_ns : silent || (g->known && !known) ? max_u64(s->heard_ns, k->start_ns) : 0;
+    if (lives && g->lost_ns) {
+        w->counts.recoveries++;
+        w->counts.recovery_ns += now - g->lost_ns;
+    }
+    *g = (struct watch_granter){
+        .life = s->life, .known = known, .stopped = s->stopped, .silent = silent, .lost_ns = lost_ns, .at = s->at};
 }
 
 /* ---- packets and the log ---- */
@@ -209,6 +216,16 @@ void watch_service(struct watch *w, const struct service *s, uint64_t now)
         look_at_granter(w, &w->switch_[i], &k->switch_[i], k, "switch", i, first && !k->fresh, now);
     look_at_drops(w, k, now);
     look_at_failures(w, s, now);
+}
+
+unsigned watch_granters(const struct watch *w)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < RACK_SERVERS_MAX; i++)
+        count += w->server[i].known && !w->server[i].silent && !w->server[i].stopped;
+    for (unsigned i = 0; i < RACKS_MAX; i++)
+        count += w->switch_[i].known && !w->switch_[i].silent && !w->switch_[i].stopped;
+    return count;
 }
 
 void watch_forget(struct watch *w)

@@ -25,7 +25,8 @@ struct watch_counts {
     uint64_t hosts_joined, hosts_left, hosts_lost;
     uint64_t granters_joined, granters_stopped, granters_lost, granters_back;
     uint64_t refused[WATCH_REFUSALS];
-    uint64_t led; /* how often this coordinator began to lead */
+    uint64_t recoveries, recovery_ns; /* places of lost granters that have a living one again, and how long they had none */
+    uint64_t led;                     /* how often this coordinator began to lead */
 };
 
 struct watch_host {
@@ -38,6 +39,7 @@ struct watch_host {
 struct watch_granter {
     uint32_t life;
     bool known, stopped, silent;
+    uint64_t lost_ns; /* when it was heard last, until the place has a living one again; 0: it has */
     struct net_addr at;
 };
 
@@ -54,6 +56,9 @@ struct watch {
 
 /* Once in a round: writes what has changed to the log. */
 void watch_service(struct watch *w, const struct service *s, uint64_t now);
+
+/* Lock servers and switches that were heard of within a lease. */
+unsigned watch_granters(const struct watch *w);
 
 /* An answer that the coordinator is about to send. */
 void watch_answer(struct watch *w, const char *space, const void *answer, struct net_addr to, uint64_t now);
