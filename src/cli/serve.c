@@ -168,7 +168,10 @@ static const struct args serve_usage = {
         "  pawl serve --space test --design fisslock-racks --racks 4 --fresh\n"
         "  pawl serve --space test --design shiftlock --lease 10\n"
         "  pawl serve --space test --design shiftlock --listen 10.0.0.1:7070 --dev eth0 --pin /sys/fs/bpf/test\n\n"
+        "A file of --config has the words of these options: 'lease = 5', and 'fresh' or 'fresh = yes' for a flag. '#' begins a\n"
+        "comment. SIGHUP reads it again: log and http change at once, others at the next start.\n\n"
         "Runs until SIGINT or SIGTERM. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
+    .has_file = true,
     ARGS_TABLE(serve_table),
 };
 
@@ -502,7 +505,7 @@ static int check_serve(const struct args *usage, const struct design **design)
 {
     *design = design_find(opts.design);
     if (!*design || (*design)->kind == DESIGN_BUSTED)
-        return args_complain(usage, "there is no design '%s'; 'pawl doctor --matrix' lists the designs", opts.design);
+        return args_complain(usage, "--design: there is no design '%s'; 'pawl doctor --matrix' lists the designs", opts.design);
     if (!((*design)->substrates & (DESIGN_ON_UDP | DESIGN_ON_NODE)))
         return args_complain(usage, "the design '%s' does not run between machines", opts.design);
     if ((*design)->kind == DESIGN_BASELINE)
@@ -568,7 +571,9 @@ static int run_serve(struct args_rest *rest)
         status = settings_tune(&serve_usage, opts.tune, &design, 1, &knobs);
     if (!status)
         status = daemon_begin(&serve_usage, &opts.daemon);
-    if (status)
+    if (!status)
+        status = daemon_checked(&opts.daemon);
+    if (status != DAEMON_RUN)
         return status;
     assert(opts.join || design);
     if (opts.join)

@@ -65,7 +65,9 @@ static const struct args usage = {
         "CAP_NET_ADMIN.\n\n"
         "A failed switch can be replaced by one at another address, a lease after it was last heard of (fisslock, "
         "fisslock-racks).\n\n"
+        "A file of --config has the words of these options, as for 'pawl serve'. SIGHUP reads it again.\n\n"
         "Runs until SIGINT or SIGTERM, which detach it. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
+    .has_file = true,
     ARGS_TABLE(table),
 };
 
@@ -149,6 +151,7 @@ static int run_in_kernel(const struct station_params *station)
                               .design = opts.design,
                               .locks = opts.locks,
                               .remove = opts.remove,
+                              .ready = daemon_runs,
                               .report = report};
     int status = check_devices(&p, loop);
     if (status)
@@ -179,7 +182,9 @@ static int run_switch(struct args_rest *rest)
     p.fresh = opts.fresh;
     p.spin_ns = opts.spin_ns;
     status = daemon_begin(&usage, &opts.daemon);
-    if (status)
+    if (!status)
+        status = daemon_checked(&opts.daemon);
+    if (status != DAEMON_RUN)
         return status;
     status = opts.soft ? daemon_run_station("switch", &p, opts.json) : run_in_kernel(&p);
     daemon_end();

@@ -3,6 +3,7 @@
 #include "dataplane/fission.h"
 #include "dataplane/netlock_wire.h"
 #include "designs/srvlock/srvlock.h"
+#include "world/world.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ static struct {
 void figures_show(struct figures_board *b)
 {
     memset(b, 0, sizeof *b);
+    b->published_ns = world_now(&world_real);
     pthread_mutex_init(&b->mutex, NULL);
     pthread_mutex_lock(&shown.mutex);
     b->shown = shown.count < FIGURES_PARTS;
@@ -42,6 +44,7 @@ void figures_publish(struct figures_board *b, const struct figures_part *part)
 {
     pthread_mutex_lock(&b->mutex);
     b->part = *part;
+    b->published_ns = world_now(&world_real);
     pthread_mutex_unlock(&b->mutex);
 }
 
@@ -59,6 +62,20 @@ unsigned figures_collect(struct figures_part **out)
     }
     pthread_mutex_unlock(&shown.mutex);
     return count;
+}
+
+bool figures_live(uint64_t within_ns)
+{
+    uint64_t now = world_now(&world_real);
+    bool live = true;
+    pthread_mutex_lock(&shown.mutex);
+    for (unsigned i = 0; i < shown.count; i++) {
+        pthread_mutex_lock(&shown.board[i]->mutex);
+        live = live && now - shown.board[i]->published_ns < within_ns;
+        pthread_mutex_unlock(&shown.board[i]->mutex);
+    }
+    pthread_mutex_unlock(&shown.mutex);
+    return live;
 }
 
 void figures_set_ready(void)

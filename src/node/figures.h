@@ -65,6 +65,7 @@ struct figures_part {
 struct figures_board {
     pthread_mutex_t mutex;
     uint64_t due_ns;
+    uint64_t published_ns; /* CLOCK_MONOTONIC */
     struct figures_part part;
     bool shown;
 };
@@ -85,6 +86,9 @@ void figures_publish(struct figures_board *b, const struct figures_part *part);
 
 /* Copies of all parts. How many; the caller frees *out. */
 unsigned figures_collect(struct figures_part **out);
+
+/* Whether all parts have published a copy within that time: the threads go on. */
+bool figures_live(uint64_t within_ns);
 
 /* The process has said that it is ready; whether all its parts are. */
 void figures_set_ready(void);
