@@ -21,12 +21,23 @@ uint64_t rack_clock(const struct rack_host *h)
 
 /* ---- what comes out of the design ---- */
 
-static uint32_t sim_host_of(const struct rack *r, struct place to)
+/* The member at this host. */
+static const struct rack_member *member_at(const struct rack *r, uint32_t host)
+{
+    for (unsigned i = 0; i < r->server_count && host != SIM_WIRE_SWITCH; i++)
+        if (r->servers[i].process->host->id == host)
+            return &r->servers[i].member;
+    return host == SIM_WIRE_SWITCH ? &r->switch_member : &r->spare.member;
+}
+
+/* Where a packet of this host, or of the switch, goes to. The steward is with the coordinator that the sender takes for the leader.
+ */
+static uint32_t sim_host_of(const struct rack *r, uint32_t from, struct place to)
 {
     if (to.machine == MACHINE_SWITCH)
         return to.port == 1 && r->backup.process ? r->backup.process->host->id : SIM_WIRE_SWITCH;
     if (to.machine == MACHINE_STEWARD && r->coordinator)
-        return rack_sim_addr(rack_coordinators(r).at[0]).host;
+        return rack_sim_addr(coord_list_at(&member_at(r, from)->coordinators)).host;
     if (to.machine == MACHINE_STEWARD && r->steward.process)
         return r->steward.process->host->id;
     return to.machine < r->config.machines + r->server_count + 1u ? r->host_of[to.machine] : SIM_HOSTS_MAX + 1;
@@ -52,7 +63,7 @@ void rack_send_all(struct rack *r, const struct sim_host *from)
     for (unsigned i = 0; i < o->packets; i++) {
         const struct packet_head *h = outbox_packet(o, i);
         const struct sim_addr sender = {.host = from->id, .port = h->from.port};
-        const struct sim_addr to = {.host = seen_from(r, from, h->to, sim_host_of(r, h->to)), .port = h->to.port};
+        const struct sim_addr to = {.host = seen_from(r, from, h->to, sim_host_of(r, from->id, h->to)), .port = h->to.port};
         if (to.host == NOWHERE)
             continue;
         assert(to.host <= SIM_WIRE_SWITCH);
@@ -319,7 +330,7 @@ static void switch_emit(struct rack *r, struct sim_packet *packet)
     struct sim_packet leaving = {.from = packet->from};
     for (unsigned i = 0; i < r->outbox.packets; i++) {
         const struct packet_head *h = outbox_packet(&r->outbox, i);
-        leaving.to = (struct sim_addr){.host = sim_host_of(r, h->to), .port = h->to.port};
+        leaving.to = (struct sim_addr){.host = sim_host_of(r, SIM_WIRE_SWITCH, h->to), .port = h->to.port};
         if (r->config.racks && is_cut(r, rack_switch_of(&r->config, h), leaving.to.host))
             continue;
         leaving.len = r->outbox.packet[i].len;
