@@ -6,16 +6,16 @@
 #include "tests/sim/runs.h"
 
 #define SEEDS 120
-#define SEEDS_CALM 40
+#define SEEDS_CALM 20
 
-static void campaigns(const char *name)
+static void campaigns(const char *name, uint64_t seeds)
 {
     const struct design *d = design_named(name);
     struct run_sum sum = {0};
-    for (uint64_t seed = 0; seed < SEEDS; seed++)
+    for (uint64_t seed = 0; seed < seeds; seed++)
         run_clean(&sum, d, FAULTS_ALL | FAULTS_COORDINATOR, seed);
     print_sum(name, &sum);
-    CHECK(sum.total.grants > SEEDS);
+    CHECK(sum.total.grants > seeds);
     check_struck(&sum, FAULTS_COORDINATOR);
 }
 
@@ -43,12 +43,16 @@ static void apart(void)
 int main(void)
 {
     apart();
-    campaigns("srvlock");
-    campaigns("fisslock");
-    campaigns("fisslock-stay");
-    campaigns("netlock");
+    campaigns("srvlock", SEEDS);
+    campaigns("fisslock", SEEDS);
+    campaigns("fisslock-stay", SEEDS / 2);
+    campaigns("fisslock-racks", SEEDS / 2);
+    campaigns("netlock", SEEDS);
+    campaigns("netlock-switches", SEEDS / 2);
     outages("srvlock");
     outages("fisslock");
+    outages("fisslock-racks");
     outages("netlock");
+    outages("netlock-switches");
     return 0;
 }

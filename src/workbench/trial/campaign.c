@@ -407,7 +407,7 @@ static bool only_coordinators_fail(const struct campaign_params *p, struct rack_
         return false;
     out->member_ns = 2 * out->safety_ns + 8 * out->lease_ns; /* longer than all outages together, which end with the faults */
     if (p->design->packet->steward_packet)
-        out->servers = 1;
+        out->servers = out->racks = p->design->packet->divides ? 2 : 1; /* one at each switch */
     return true;
 }
 

@@ -16,7 +16,7 @@
 
 bool rack_coordinates(const struct design *d)
 {
-    return d->packet && !packet_divides(d->packet) && (d->substrates & DESIGN_ON_UDP || d->kind == DESIGN_BUSTED);
+    return d->packet && (d->substrates & DESIGN_ON_UDP || d->kind == DESIGN_BUSTED);
 }
 
 static struct sim_addr address_of(const struct rack_coordinator *k)
@@ -58,6 +58,7 @@ static struct coord_params params_of(struct rack_coordinator *k)
         .sessions = c->sessions,
         .requests = c->requests,
         .servers = c->servers,
+        .racks = c->racks,
         .life = k->wall,
         .fresh = k->rack->etcd ? !k->rack->etcd->begun : !k->begun,
         .keys = PAWL_KEYS_NAMED,
