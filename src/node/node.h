@@ -28,11 +28,6 @@ struct coordinating {
     uint64_t listen_ns;  /* before a new state begins, members of a former space are listened for this long; 0: as usual */
     struct mailbox *box; /* packets come by it, and `udp`, which is the caller's, is for sending; null: it reads its own socket */
     struct service service;
-    const struct packet_design *design;
-    void *steward;     /* null: the design has none */
-    bool steward_runs; /* it begins when lock servers and switches may join */
-    bool fresh;
-    struct outbox *out;
     const volatile sig_atomic_t *stop;
     /* With etcd, where several stand by: */
     const struct coordinating_etcd *etcd; /* null: the state is in a file, or nowhere */

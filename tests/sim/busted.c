@@ -108,6 +108,7 @@ static const struct {
     {"busted-fisslock-name-floor", {"I2:"}},
     {"busted-leader-deposed", {"I1:", "I2:", "I7:", "I9:", "I11:"}},
     {"busted-leader-ahead", {"I1:", "I2:", "I7:", "I9:", "I11:"}},
+    {"busted-steward-fresh", {"I1:", "I2:", "I23:"}},
     {"busted-leader-guess", {"I1:", "I2:", "I7:", "I9:", "I18:"}},
 };
 
