@@ -386,6 +386,10 @@ struct packet_design {
     bool (*holds)(const void *host, uint32_t request);
     bool (*claim)(const void *host, uint32_t request, struct packet_claim *out); /* false: it neither holds nor waits */
 
+    /* Whether the host knows of a request that waits for the lock of this one, which is held. Each is told once. If it
+     * knows of none, it may ask: a later call knows the answer. Null: not offered. */
+    bool (*wanted)(void *host, uint32_t request, uint64_t now, struct outbox *out);
+
     /* Whether the host has anything of the lock: a request that is not idle, or what other hosts' requests depend on. What it keeps
      * for its own convenience it begins to give up, and says yes until that has ended. Null: indexes cannot be used again. */
     bool (*uses)(void *host, uint64_t index, uint64_t now, struct outbox *out);

@@ -388,6 +388,17 @@ static void on_lease(struct server *s, struct client *c, const struct srv_packet
     a->stamp = p->stamp;
 }
 
+/* The holder asks as often as it wants to know: neither the question nor the answer needs an acknowledgement. */
+static void on_watch(struct server *s, const struct entry *e, const struct srv_packet *p, struct outbox *out)
+{
+    const struct lock *l = lock_of(s, p->head.index);
+    bool holds = p->head.nonce == e->nonce && (e->state == ENTRY_HELD || e->state == ENTRY_UPGRADING);
+    bool converts = l->upgrader && l->upgrader != link_of(s, e);
+    bool waits = l->first || converts || MISTAKE(s->config.mistakes, SRV_MISTAKE_RUMOUR);
+    if (holds && waits && !MISTAKE(s->config.mistakes, SRV_MISTAKE_MUTE))
+        answer(s, e, SRV_WANTED, out);
+}
+
 /* Null: not for this server, or nonsense. */
 static const struct srv_packet *check(struct server *s, const void *data, uint32_t len)
 {
@@ -400,7 +411,7 @@ static const struct srv_packet *check(struct server *s, const void *data, uint32
         return NULL;
     }
     bool mode = h->type == SRV_ACQUIRE || h->type == SRV_CONVERT || h->type == SRV_REPORT;
-    if (len != sizeof *p || h->type < SRV_ACQUIRE || (h->type > SRV_LEASE && h->type != SRV_REPORT) ||
+    if (len != sizeof *p || h->type < SRV_ACQUIRE || (h->type > SRV_LEASE && h->type != SRV_REPORT && h->type != SRV_WATCH) ||
         (mode && p->mode != PAWL_SHARED && p->mode != PAWL_EXCLUSIVE) ||
         (h->type != SRV_LEASE && (srv_of(&s->config, h->index) != s->number || srv_slot(h->nonce) >= rack_requests(&s->config) ||
                                   !(h->nonce >> SRV_SLOT_BITS)))) {
@@ -458,6 +469,9 @@ void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t no
         break;
     case SRV_REPORT:
         on_report(s, c, e, p, now, out);
+        break;
+    case SRV_WATCH:
+        on_watch(s, e, p, out);
         break;
     case SRV_CONVERT:
     case SRV_STAY:

@@ -52,6 +52,7 @@ static void on_gone(void *user, unsigned client)
     struct campaign *c = user;
     for (unsigned i = 0; i < ACTORS_MAX; i++) {
         oracle_gone(&c->oracle, client * ACTORS_MAX + i);
+        campaign_asker_gone(c, client * ACTORS_MAX + i);
         c->op[client][i] = 0;
     }
 }
@@ -419,7 +420,7 @@ static void check_lost(struct campaign_result *out)
     if (out->violations || !out->lost)
         return;
     out->violations++;
-    snprintf(out->why, sizeof out->why, "I23: %" PRIu64 " sessions were lost, though nothing but coordinators failed", out->lost);
+    snprintf(out->why, sizeof out->why, "I27: %" PRIu64 " sessions were lost, though nothing but coordinators failed", out->lost);
 }
 
 static int run_rack(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)
@@ -500,6 +501,7 @@ int campaign_run(const struct campaign_params *p, struct campaign_result *out)
     if (p->faults & FAULTS_COORDINATOR) /* leases of the coordinator change, and some holds are to outlast the shorter ones */
         c->long_ns *= 1 + mix64(p->seed ^ LONG_SALT) % 4;
     c->design = p->design;
+    c->beside = p->campaign == CAMPAIGN_BESIDE && p->design->features & DESIGN_BAST;
     c->shared = p->design->features & DESIGN_SHARED;
     c->convert = p->design->features & DESIGN_CONVERT;
     c->timeout = p->design->features & DESIGN_TIMEOUT;
