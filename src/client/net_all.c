@@ -37,7 +37,7 @@ static int by_index(const void *a, const void *b)
 static void send_out(void *caller)
 {
     struct gathering *g = caller;
-    net_flush(g->n, &g->n->udp, g->out);
+    net_flush_together(g->n, &g->n->udp, g->out);
 }
 
 static int ask(void *caller, unsigned i, bool wait)
@@ -153,9 +153,9 @@ int net_unlock_all(struct pawl *p, const pawl_grant *grants, unsigned count)
         if (!rc && !net_unlock_at_once(n, request))
             rc = net_end(n, request, false, out);
         if (out->packets >= FLUSH_AT)
-            net_flush(n, &n->udp, out);
+            net_flush_together(n, &n->udp, out);
         first = first ? first : rc;
     }
-    net_flush(n, &n->udp, out);
+    net_flush_together(n, &n->udp, out);
     return net_failed(n, first);
 }

@@ -24,7 +24,7 @@ static pawl_call *call_of(const pawl_request *r)
 static void flush(struct net *n)
 {
     if (n->batch.packets || n->batch.wakes)
-        net_flush(n, &n->udp, &n->batch);
+        net_flush_together(n, &n->udp, &n->batch);
 }
 
 /* ---- finishing ---- */
@@ -172,7 +172,7 @@ int net_begin(struct pawl *p, struct async_op *op)
     else
         op->state = ASYNC_WAITING;
     if (n->batch.packets >= TOGETHER || p->async.in_flight < TOGETHER || n->batch.wakes)
-        net_flush(n, &n->udp, &n->batch);
+        net_flush_together(n, &n->udp, &n->batch);
     return 0;
 }
 

@@ -2,6 +2,7 @@
 /* Sending, receiving and waiting. */
 #include "client/net.h"
 #include "lib/thread_memory.h"
+#include "wire/many.h"
 #include "world/world.h"
 
 #include <errno.h>
@@ -79,7 +80,8 @@ static bool address_of(const struct host_header *h, const struct packet_head *p,
     return host_switch(h, rack_switch_of(&h->config, p), out);
 }
 
-void net_flush(struct net *n, struct udp *through, struct outbox *o)
+static void flush(struct net *n, struct udp *through, struct outbox *o,
+                  void (*send)(struct udp *, const struct udp_out *, unsigned))
 {
     struct udp_out out[OUTBOX_PACKETS];
     unsigned count = 0;
@@ -90,13 +92,24 @@ void net_flush(struct net *n, struct udp *through, struct outbox *o)
         count += address_of(n->host.header, h, &out[count].to);
     }
     if (count)
-        udp_send(through, out, count);
+        send(through, out, count);
     __atomic_add_fetch(&n->sent, count, __ATOMIC_RELAXED);
     for (unsigned i = 0; i < o->wakes; i++)
         net_ring(n, o->wake[i]);
     for (uint32_t i = 0; o->crowded && i < rack_requests(&n->host.header->config); i++)
         net_ring(n, i);
     outbox_clear(o);
+}
+
+void net_flush(struct net *n, struct udp *through, struct outbox *o)
+{
+    flush(n, through, o, udp_send);
+}
+
+void net_flush_together(struct net *n, struct udp *through, struct outbox *o)
+{
+    static_assert(OUTBOX_PACKETS <= UDP_TOGETHER_MAX, "fits");
+    flush(n, through, o, udp_send_together);
 }
 
 /* ---- receiving ---- */
@@ -248,21 +261,39 @@ static void on_coordinator(struct net *n, struct udp *through, const void *data,
     }
 }
 
+static void dispatch(struct net *n, struct udp *through, const struct packet_head *h, uint32_t len, struct net_addr from,
+                     struct outbox *out)
+{
+    if (len < sizeof *h)
+        return;
+    if (h->family == PACKET_COORDINATOR)
+        on_coordinator(n, through, h, len, from, out);
+    else
+        n->host.design->packet(n->host.memory, h, len, host_now(), out);
+}
+
+static void dispatch_parts(struct net *n, struct udp *through, const void *data, struct net_addr from, struct outbox *out)
+{
+    const struct packet_head *h;
+    uint32_t at = 0, len;
+    for (unsigned i = 0; (h = many_next(data, &i, &at, &len));)
+        dispatch(n, through, h, len, from, out);
+}
+
 void net_dispatch(struct net *n, struct udp *through, const struct udp_batch *batch)
 {
     struct outbox *out = net_outbox();
     host_enter(&n->host, out);
     for (unsigned i = 0; i < batch->count; i++) {
-        const struct packet_head *h = (const struct packet_head *)(const void *)batch->packet[i].data;
-        if (batch->packet[i].len < sizeof *h)
-            continue;
-        if (h->family == PACKET_COORDINATOR)
-            on_coordinator(n, through, h, batch->packet[i].len, batch->packet[i].from, out);
-        else
-            n->host.design->packet(n->host.memory, h, batch->packet[i].len, host_now(), out);
+        const uint8_t *data = batch->packet[i].data;
+        const uint32_t len = batch->packet[i].len;
+        if (!many_is(data, len))
+            dispatch(n, through, (const struct packet_head *)(const void *)data, len, batch->packet[i].from, out);
+        else if (many_sound(data, len))
+            dispatch_parts(n, through, data, batch->packet[i].from, out);
     }
     host_leave(&n->host, out);
-    net_flush(n, through, out);
+    net_flush_together(n, through, out);
 }
 
 static void sleep_on_socket(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline)

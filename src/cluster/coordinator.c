@@ -295,6 +295,7 @@ bool coord_is_silent(const struct coordinator *c, const struct coord_station *s,
 static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
 {
     struct net_addr at = net_addr_known(p->at) ? p->at : from;
+    at.reads = p->at.reads;
     if (!p->head.nonce) {
         c->drops.bad++;
         return 0;

@@ -318,7 +318,7 @@ uint32_t host_places_version(const struct host_header *h)
 /* An address of none says that it is not known, or, with port COORD_AWAY, that nothing is to be sent. */
 static bool move_to(struct net_addr *place, struct net_addr to)
 {
-    if ((!net_addr_known(to) && to.port != COORD_AWAY) || net_addr_is(*place, to))
+    if ((!net_addr_known(to) && to.port != COORD_AWAY) || (net_addr_is(*place, to) && place->reads == to.reads))
         return false;
     *place = to;
     return true;

@@ -131,6 +131,7 @@ int member_open(struct member *m, const struct member_params *p)
                                    .rack = p->rack,
                                    .force = p->force,
                                    .nonce = world_random(&world_real) | 1};
+    m->join.at.reads = p->reads;
     do {
         m->join.deadline = world_now(&world_real) + TRY_NS;
         if (!p->patient)

@@ -13,6 +13,7 @@ struct member_params {
     struct net_addr at;
     struct coord_list coordinators;
     struct net_addr known_as; /* where hosts send to, if something lies between; none: `at` */
+    uint16_t reads;           /* enum packet_features: see struct net_addr */
     const char *space;
     bool is_switch;
     unsigned rack;     /* of a switch, from 1 on; 0: whichever is free */

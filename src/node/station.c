@@ -2,6 +2,7 @@
 #include "cluster/host.h"
 #include "designs/packet/parts.h"
 #include "node/node.h"
+#include "wire/many.h"
 #include "world/world.h"
 
 #include <errno.h>
@@ -108,7 +109,9 @@ int station_adopt(struct station *s, const struct member *m, const struct statio
 int station_open(struct station *s, const struct station_params *p)
 {
     struct member m;
-    int rc = member_open(&m, &p->member);
+    struct member_params mp = p->member;
+    mp.reads = PACKET_MANY;
+    int rc = member_open(&m, &mp);
     if (rc)
         return rc;
     rc = station_adopt(s, &m, p);
@@ -214,7 +217,7 @@ static void flush(struct station *s, struct outbox *o)
             s->counts.lost++;
         count_out(s, h);
     }
-    udp_send(&s->member.udp, out, n);
+    udp_send_together(&s->member.udp, out, n);
     s->counts.answers += n;
     outbox_clear(o);
 }
@@ -330,6 +333,29 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
         rejoin(s);
 }
 
+static void flush_if_full(struct station *s, struct outbox *out)
+{
+    if (out->packets > OUTBOX_FULL || out->used > OUTBOX_BYTES / 2)
+        flush(s, out);
+}
+
+/* A datagram with several packets. Its sender reads such datagrams, too: the answers leave together. */
+static void several_packets(struct station *s, const void *data, uint32_t len, struct net_addr from, struct outbox *out)
+{
+    const struct packet_head *h;
+    uint32_t at = 0, part;
+    if (!many_sound(data, len)) {
+        s->counts.packets++;
+        s->counts.bad++;
+        return;
+    }
+    from.reads = PACKET_MANY;
+    for (unsigned i = 0; (h = many_next(data, &i, &at, &part));) {
+        one_packet(s, h, part, from, out);
+        flush_if_full(s, out);
+    }
+}
+
 /* For measuring: back as it is, unless its type is 0. */
 static bool is_echo(struct station *s, const void *data, uint32_t len)
 {
@@ -423,9 +449,11 @@ void station_run(struct station *s)
                     (struct udp_out){.to = batch->packet[i].from, .len = batch->packet[i].len, .data = batch->packet[i].data};
                 continue;
             }
-            one_packet(s, batch->packet[i].data, batch->packet[i].len, batch->packet[i].from, out);
-            if (out->packets > OUTBOX_FULL || out->used > OUTBOX_BYTES / 2)
-                flush(s, out);
+            if (many_is(batch->packet[i].data, batch->packet[i].len))
+                several_packets(s, batch->packet[i].data, batch->packet[i].len, batch->packet[i].from, out);
+            else
+                one_packet(s, batch->packet[i].data, batch->packet[i].len, batch->packet[i].from, out);
+            flush_if_full(s, out);
         }
         changing(s, false);
         if (out->packets)

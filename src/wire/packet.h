@@ -13,7 +13,7 @@
  * and counted, so that a member of an older build changes nothing by a packet that it misreads. */
 enum packet_features {
     PACKET_TAGGED = 1 << 0, /* room: `tag` authenticates the packet */
-    PACKET_MANY = 1 << 1,   /* room: a struct packet_many follows the head, and then so many requests */
+    PACKET_MANY = 1 << 1,   /* a struct packet_many follows the head, and then so many packets (wire/many.h) */
 };
 #ifndef PACKET_FEATURES    /* a test has a build with others */
 #define PACKET_FEATURES 0u /* those that this build reads and may send */
@@ -59,16 +59,15 @@ struct packet_head {
 };
 _Static_assert(sizeof(struct packet_head) == 48, "no padding");
 
+#define PACKET_MANY_MAX 16u /* what a switch decides in a bounded loop */
+
 /* Body of a packet with PACKET_MANY. */
 struct packet_many {
-    uint8_t count; /* requests: 1 to PACKET_MANY_MAX */
+    uint8_t count; /* packets that follow: 1 to PACKET_MANY_MAX */
     uint8_t zero[7];
+    uint8_t eighths[PACKET_MANY_MAX]; /* the length of each, in units of 8 bytes */
 };
-_Static_assert(sizeof(struct packet_many) == 8, "no padding");
-#define PACKET_MANY_MAX 16u         /* what a switch decides in a bounded loop */
-#define PACKET_MANY_REQUEST_MAX 80u /* bytes of one of them */
-_Static_assert(sizeof(struct packet_head) + sizeof(struct packet_many) + PACKET_MANY_MAX * PACKET_MANY_REQUEST_MAX <= PACKET_MAX,
-               "in one packet");
+_Static_assert(sizeof(struct packet_many) == 24, "no padding");
 
 /* Whether this build reads the packet. The first thing that every receiver asks about a packet that is as long as a head. */
 static inline _Bool packet_readable(const struct packet_head *h)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/udp.h"
 #include "wire/afxdp.h"
+#include "wire/many.h"
 #include "world/world.h"
 
 #include <arpa/inet.h>
@@ -242,4 +243,51 @@ void udp_send(struct udp *u, const struct udp_out *packets, unsigned count)
             n == 1 ? (sendmsg(u->fd, &messages[0].msg_hdr, MSG_DONTWAIT) < 0 ? -1 : 1) : sendmmsg(u->fd, messages, n, MSG_DONTWAIT);
         done += sent > 0 ? (unsigned)sent : 1; /* one that cannot be sent is lost, the others are tried */
     }
+}
+
+static bool fits_together(const struct udp_out *p)
+{
+    return p->to.reads & PACKET_MANY && many_takes(p->data, p->len);
+}
+
+/* The packets from `first` on that go to the same receiver, as one datagram. Marks those that it has sent; none if it would be one
+ * alone. */
+static void send_parts(const struct udp *u, const struct udp_out *packets, unsigned count, unsigned first, bool *sent)
+{
+    struct many_front front;
+    struct iovec parts[1 + PACKET_MANY_MAX] = {{.iov_base = &front, .iov_len = sizeof front}};
+    union net_name name;
+    uint32_t used = sizeof front;
+    unsigned which[PACKET_MANY_MAX];
+    many_begin(&front, packets[first].data);
+    for (unsigned i = first; i < count; i++) {
+        const struct udp_out *p = &packets[i];
+        if (sent[i] || !fits_together(p) || !net_addr_is(p->to, packets[first].to) ||
+            ((const struct packet_head *)p->data)->family != front.head.family || !many_add(&front, p->len, &used))
+            continue;
+        which[front.many.count - 1] = i;
+        parts[front.many.count] = (struct iovec){.iov_base = (void *)(uintptr_t)p->data, .iov_len = p->len};
+    }
+    if (front.many.count < 2)
+        return;
+    socklen_t len = net_addr_name(&packets[first].to, &name);
+    const struct msghdr message = {.msg_name = &name, .msg_namelen = len, .msg_iov = parts, .msg_iovlen = 1u + front.many.count};
+    sendmsg(u->fd, &message, MSG_DONTWAIT);
+    for (unsigned i = 0; i < front.many.count; i++)
+        sent[which[i]] = true;
+}
+
+void udp_send_together(struct udp *u, const struct udp_out *packets, unsigned count)
+{
+    bool sent[UDP_TOGETHER_MAX] = {false};
+    struct udp_out alone[UDP_TOGETHER_MAX];
+    unsigned n = 0;
+    assert(count <= UDP_TOGETHER_MAX);
+    for (unsigned i = 0; i < count; i++) {
+        if (!sent[i] && !u->fast && fits_together(&packets[i]))
+            send_parts(u, packets, count, i, sent);
+        if (!sent[i])
+            alone[n++] = packets[i];
+    }
+    udp_send(u, alone, n);
 }

@@ -16,7 +16,8 @@
 struct net_addr {
     _Alignas(8) uint8_t ip[16]; /* IPv6, or IPv4 as ::ffff:a.b.c.d; all zero: none */
     uint16_t port;              /* in the machine's order */
-    uint16_t pad[3];
+    uint16_t reads;             /* enum packet_features: those that the receiver there reads beside the space's */
+    uint16_t pad[2];
 };
 static_assert(sizeof(struct net_addr) == 24, "no padding");
 
@@ -136,5 +137,9 @@ void udp_poll_fds(const struct udp *u, struct pollfd fds[UDP_FDS]); /* the same 
 
 /* Never fails: what cannot be sent is lost. */
 void udp_send(struct udp *u, const struct udp_out *packets, unsigned count);
+
+/* The same. Packets to one receiver that reads PACKET_MANY leave as parts of one datagram. */
+void udp_send_together(struct udp *u, const struct udp_out *packets, unsigned count);
+#define UDP_TOGETHER_MAX 64u /* packets */
 
 #endif

@@ -21,6 +21,7 @@
 #define PATIENT_SALT UINT64_C(0x77616974)
 #define SPILL_SALT UINT64_C(0x7370696c)
 #define CALL_SALT UINT64_C(0x63616c6c)
+#define TOGETHER_SALT UINT64_C(0x746f6765)
 #define RANK_SALT UINT64_C(0x72616e6b)
 #define NAMES_SALT UINT64_C(0x6e616d6573)
 #define LONG_SALT UINT64_C(0x6c6f6e67)
@@ -342,6 +343,7 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
         .moves = p->faults != 0,
         .check_undo = p->seed % 4 == 0,
         .watch_waits = true,
+        .together = p->campaign >= CAMPAIGN_SWARM && mix64(p->seed ^ TOGETHER_SALT) % 2,
         .backup = mix64(p->seed ^ BACKUP_SALT) % 2 == 0,
         .faults = p->faults,
         .seed = p->seed,

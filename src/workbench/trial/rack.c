@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "workbench/trial/rack.h"
 #include "lib/hash.h"
+#include "wire/many.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -62,18 +63,69 @@ static uint32_t seen_from(const struct rack *r, const struct sim_host *from, con
     return host;
 }
 
+void rack_each_part(const void *data, uint32_t len, void (*packet)(void *ctx, const void *data, uint32_t len), void *ctx)
+{
+    const struct packet_head *h;
+    uint32_t at = 0, part;
+    for (unsigned i = 0; many_sound(data, len) && (h = many_next(data, &i, &at, &part));)
+        packet(ctx, h, part);
+}
+
+struct route {
+    struct sim_addr from, to;
+};
+
+static struct route route_of(const struct rack *r, const struct sim_host *from, const struct packet_head *h)
+{
+    return (struct route){.from = {.host = from->id, .port = h->from.port},
+                          .to = {.host = seen_from(r, from, h, rack_sim_host(r, server_at(r, from), h->to)), .port = h->to.port}};
+}
+
+static bool same_route(struct route a, struct route b)
+{
+    return a.from.host == b.from.host && a.from.port == b.from.port && a.to.host == b.to.host && a.to.port == b.to.port;
+}
+
+/* The packets from `first` on that go the same way, as parts of one datagram (wire/many.h). Marks those; one alone is sent as it
+ * is. */
+static void send_parts(struct rack *r, const struct sim_host *from, unsigned first, struct route way, bool *sent)
+{
+    const struct outbox *o = &r->outbox;
+    _Alignas(8) uint8_t data[PACKET_MAX];
+    struct many_front *front = (struct many_front *)(void *)data;
+    uint32_t used = sizeof *front, before = used;
+    many_begin(front, outbox_packet(o, first));
+    for (unsigned i = first; i < o->packets; i++, before = used) {
+        const struct packet_head *h = outbox_packet(o, i);
+        if (sent[i] || !many_takes(h, o->packet[i].len) || !same_route(route_of(r, from, h), way) ||
+            !many_add(front, o->packet[i].len, &used))
+            continue;
+        memcpy(data + before, h, o->packet[i].len);
+        sent[i] = true;
+    }
+    r->packets++;
+    if (front->many.count > 1)
+        sim_wire_send(r->wire, way.from, way.to, data, used);
+    else
+        sim_wire_send(r->wire, way.from, way.to, outbox_packet(o, first), o->packet[first].len);
+}
+
 void rack_send_all(struct rack *r, const struct sim_host *from)
 {
     const struct outbox *o = &r->outbox;
+    bool sent[OUTBOX_PACKETS] = {false};
     for (unsigned i = 0; i < o->packets; i++) {
         const struct packet_head *h = outbox_packet(o, i);
-        const struct sim_addr sender = {.host = from->id, .port = h->from.port};
-        const struct sim_addr to = {.host = seen_from(r, from, h, rack_sim_host(r, server_at(r, from), h->to)), .port = h->to.port};
-        if (to.host == NOWHERE)
+        const struct route way = route_of(r, from, h);
+        if (way.to.host == NOWHERE || sent[i])
             continue;
-        assert(to.host <= SIM_WIRE_SWITCH);
+        assert(way.to.host <= SIM_WIRE_SWITCH);
+        if (r->params.together && many_takes(h, o->packet[i].len)) {
+            send_parts(r, from, i, way, sent);
+            continue;
+        }
         r->packets++;
-        sim_wire_send(r->wire, sender, to, h, o->packet[i].len);
+        sim_wire_send(r->wire, way.from, way.to, h, o->packet[i].len);
     }
 }
 
@@ -234,6 +286,13 @@ static void coordinator_packet_for_host(struct rack_host *h, const void *data, u
         rack_member_packet(&h->member, data, len);
 }
 
+static void host_part(void *ctx, const void *data, uint32_t len)
+{
+    struct rack_host *h = ctx;
+    h->rack->design->packet(h->memory, data, len, rack_clock(h), rack_host_outbox(h));
+    rack_host_commit(h);
+}
+
 static void host_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
 {
     struct rack_host *h = ctx;
@@ -244,7 +303,11 @@ static void host_packet(void *ctx, const void *data, uint32_t len, struct sim_ad
     }
     if (!rack_host_joined(h))
         return;
-    h->rack->design->packet(h->memory, data, len, rack_clock(h), rack_host_outbox(h));
+    if (many_is(data, len)) {
+        rack_each_part(data, len, host_part, h);
+    } else {
+        h->rack->design->packet(h->memory, data, len, rack_clock(h), rack_host_outbox(h));
+    }
     rack_host_flush(h);
 }
 

@@ -136,6 +136,7 @@ struct rack_params {
     unsigned racks;        /* for designs that know several; each has a switch in the middle of the same star */
     bool moves;            /* locks are divided anew now and then */
     bool check_undo;       /* every change of a host's memory is undone on a copy, which must then be what it was */
+    bool together;         /* packets that go the same way leave as parts of one datagram */
     bool watch_waits;      /* waits are recorded, and every report of a deadlock is checked */
     bool mortal_hosts;     /* FAULT_CRASH_SERVER strikes client hosts, too */
     uint32_t faults;
@@ -229,6 +230,8 @@ uint64_t rack_clock(const struct rack_host *h);
 struct outbox *rack_host_outbox(struct rack_host *h);
 /* Sends what the outbox holds and wakes the requests that it names; afterwards the host ticks soon. */
 void rack_host_flush(struct rack_host *h);
+/* The parts of a datagram that has several (wire/many.h). */
+void rack_each_part(const void *data, uint32_t len, void (*packet)(void *ctx, const void *data, uint32_t len), void *ctx);
 void rack_host_commit(struct rack_host *h); /* the change is complete; its packets leave with those of the next ones */
 void rack_session_dead(struct rack_client *c);
 static inline uint16_t rack_client_port(const struct rack_client *c)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Machines of the simulated rack with one part of the design each and no clients: lock servers, the steward, and a backup of the
  * switch. */
+#include "wire/many.h"
 #include "workbench/trial/rack.h"
 
 #include <errno.h>
@@ -65,6 +66,13 @@ static void handle(void *box, const void *data, uint32_t len)
     flush(b);
 }
 
+static void box_part(void *box, const void *data, uint32_t len)
+{
+    struct rack_box *b = box;
+    b->packet(b->memory, data, len, box_clock(b), &b->rack->outbox);
+    rack_watch_generation(b->rack, b->newest, data);
+}
+
 static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
 {
     struct rack_box *b = ctx;
@@ -75,6 +83,11 @@ static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_add
     }
     if (!box_decides(b))
         return;
+    if (many_is(data, len)) {
+        rack_each_part(data, len, box_part, b);
+        flush(b);
+        return;
+    }
     handle(b, data, len);
     rack_come_late(b->rack, b->newest, data, len, handle, b);
 }

@@ -2,6 +2,7 @@
 /* The switches of the simulated rack: their programs in the middle of the star, and how locks are divided among several of them. */
 #include "cluster/rules.h"
 #include "lib/hash.h"
+#include "wire/many.h"
 #include "workbench/trial/rack.h"
 
 #include <errno.h>
@@ -139,10 +140,30 @@ static void decide(void *member, const void *data, uint32_t len)
     rack_switch_flush(r);
 }
 
+static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *packet);
+
+/* Each part as a packet of its own. */
+static void switch_parts(struct rack *r, struct sim_wire *wire, const struct sim_packet *packet)
+{
+    const struct packet_head *h;
+    _Alignas(8) uint8_t data[SIM_PACKET_MAX];
+    uint32_t at = 0, len;
+    memcpy(data, packet->data, packet->len);
+    for (unsigned i = 0; many_sound(data, packet->len) && (h = many_next(data, &i, &at, &len));) {
+        struct sim_packet part = {.from = packet->from, .to = packet->to, .len = len};
+        memcpy(part.data, h, len);
+        switch_packet(r, wire, &part);
+    }
+}
+
 /* Lock packets of the design go through its program, others their way. */
 static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *packet)
 {
     struct rack *r = ctx;
+    if (many_is(packet->data, packet->len)) {
+        switch_parts(r, wire, packet);
+        return;
+    }
     const struct packet_head *h = (const struct packet_head *)(const void *)packet->data;
     if (packet->to.host == SIM_WIRE_SWITCH && r->coordinator && packet->len >= sizeof *h && h->family == PACKET_COORDINATOR) {
         _Alignas(8) uint8_t data[SIM_PACKET_MAX];
