@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEEDS_MAX 1000
+#define SEEDS_MAX 2500
 #define BESIDE_FIRST 23 /* invariants from this one on are of campaign 3 */
 #define SEEDS_CONTROL 200
 
