@@ -16,16 +16,19 @@
 
 static int look_near(const char *where, struct observer *o)
 {
-    static const char scheme[] = "local:";
+    enum segment_kind kind = SEGMENT_LOCAL;
+    const char *rest = NULL;
     char path[PATH_MAX];
-    if (strncmp(where, scheme, strlen(scheme)))
-        return explain(-EINVAL, "'%s' is not a place on this machine; those are local:, local:NAME and local:/PATH", where);
-    int rc = segment_path(where + strlen(scheme), path, sizeof path);
+    int rc = segment_kind(where, &kind, &rest);
+    if (!rc && kind == SEGMENT_SYSTEM)
+        rc = segment_check_system();
+    if (!rc)
+        rc = segment_path(kind, rest, path, sizeof path);
     if (!rc)
         rc = segment_open(path, &o->segment);
     if (rc)
         return rc;
-    memcpy(&o->header, o->segment->header, sizeof o->header);
+    o->header = o->segment->header;
     fab_shm_init(&o->ep, o->segment->base, o->segment->size);
     return 0;
 }

@@ -147,6 +147,8 @@ static int lock_claim(const struct locker *l, pawl_key key, struct claim claim, 
         i += rc == MOVED; /* a wait may look again as often as it is long */
         /* Finding the key may itself have taken locks, which fail in the same ways. */
         rc = rc > 0 ? 0 : ended(seat, seat_retry(seat, rc));
+        if (rc == -EAGAIN && fab_is_shm(seat->ep) && deadline != DEADLINE_TRY)
+            rc = world_now(seat->world) < deadline ? 0 : -ETIMEDOUT; /* the table was busy for seconds: a process is stopped */
     }
     return rc ? rc : -EAGAIN;
 }

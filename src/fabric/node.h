@@ -50,7 +50,8 @@ struct node_request {
 };
 
 struct fab_node_counts {
-    uint64_t requests, retransmits, unknown, waits, strays; /* strays: packets that answer nothing */
+    uint64_t requests, verbs, bytes;              /* bytes and verbs of requests, each counted once */
+    uint64_t retransmits, unknown, waits, strays; /* strays: packets that answer nothing */
 };
 
 struct fab_node {
@@ -94,7 +95,8 @@ static inline uint64_t fab_node_proof(const struct fab_node *n)
     return (uint64_t)n->client << 32 | n->life;
 }
 
-/* From now on stores to these words of the session's own are kept here, too, and loads cost nothing. -ENOMEM. */
+/* From now on stores to these words of the session's own are kept here, too, and loads cost nothing. Before the session's first use
+ * of them. -ENOMEM. */
 int fab_node_set_own(struct fab_node *n, fab_addr base, uint64_t bytes);
 
 /* Whether an answer is yet to come. With the lock. */

@@ -201,6 +201,20 @@ int node_poll(struct fab_ep *ep, const struct fab_pair *pair, uint64_t deadline,
     return rc;
 }
 
+int node_watch(struct fab_ep *ep, fab_addr addr, uint64_t *words, unsigned count, uint64_t deadline)
+{
+    struct fab_node *n = fab_node_of(ep);
+    struct verbs_cond c[VERBS_CONDS_MAX];
+    static_assert(FAB_WATCH_MAX <= VERBS_CONDS_MAX, "one WAIT is enough");
+    for (unsigned i = 0; i < count; i++)
+        c[i] = (struct verbs_cond){.offset = FAB_OFFSET(addr) + 8 * i, .mask = UINT64_MAX, .value = words[i]};
+    n->io->lock(n);
+    node_flush(n);
+    int rc = wait_for(n, c, count, deadline, words);
+    n->io->unlock(n);
+    return rc;
+}
+
 /* ---- fencing ---- */
 
 /* Where the kernel executes the verbs, the process that fences may be away for long, and the thread that asks has a session to

@@ -24,7 +24,7 @@ static void remove_former(const char *space)
 {
     char pattern[NEAR_PATH];
     glob_t found;
-    snprintf(pattern, sizeof pattern, SEGMENT_DIR "/pawl.%u.node.%s.*", (unsigned)getuid(), space);
+    snprintf(pattern, sizeof pattern, SEGMENT_DIR "/pawl.%u.node.%s.*", (unsigned)geteuid(), space);
     if (glob(pattern, 0, NULL, &found))
         return;
     for (size_t i = 0; i < found.gl_pathc; i++) {

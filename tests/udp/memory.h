@@ -69,7 +69,7 @@ static inline void node_remove_files(void)
 {
     char pattern[128];
     glob_t found;
-    snprintf(pattern, sizeof pattern, "/dev/shm/pawl.%u.node.%s.*", (unsigned)getuid(), rack_space);
+    snprintf(pattern, sizeof pattern, "/dev/shm/pawl.%u.node.%s.*", (unsigned)geteuid(), rack_space);
     if (glob(pattern, 0, NULL, &found))
         return;
     for (size_t i = 0; i < found.gl_pathc; i++)
