@@ -27,11 +27,12 @@ RACK_TESTS = ["unit/coordinator", "unit/coordinator_beats", "unit/coordinator_ho
 NODE_TESTS = ["unit/memnode", "unit/sim_node", "fuzz/verbs", "sim/node"]
 # Of the first prefix that fits: the designs whose campaigns, and the tests, that concern a file.
 CONCERNS = [
-    ("src/designs/word/", ["word"], ["sim/each_request=word", "sim/word_unit", "unit/table", "sim/recover", "shm/contract", "shm/fast", "shm/changes", "sim/word"]),
-    ("src/designs/shiftlock/", ["shiftlock", "shiftlock64"], ["sim/each_request=shiftlock", "sim/shiftlock_unit", "shm/contract=shiftlock", "shm/contract=shiftlock64", "sim/shiftlock"]),
+    ("src/designs/word/", ["word"], ["sim/each_request=word", "unit/each_verb", "sim/word_unit", "unit/table", "sim/recover", "shm/contract", "shm/fast", "shm/changes", "sim/word"]),
+    ("src/designs/shiftlock/", ["shiftlock", "shiftlock64"], ["sim/each_request=shiftlock", "unit/each_verb", "sim/shiftlock_unit",
+                                                               "shm/contract=shiftlock", "shm/contract=shiftlock64", "sim/shiftlock"]),
     ("src/designs/alock/", ["alock"], ["unit/alock", "sim/each_request=alock", "sim/alock"]),
-    ("src/designs/citron/", ["citron"], ["unit/citron_tree", "unit/citron_steps", "sim/citron_layout", "sim/citron_tickets", "sim/citron_crowd",
-                                         "sim/citron_cost", "shm/ranges=citron", "sim/ranges",
+    ("src/designs/citron/", ["citron"], ["unit/citron_tree", "unit/citron_steps", "unit/each_verb", "sim/citron_layout", "sim/citron_tickets",
+                                         "sim/citron_crowd", "sim/citron_cost", "shm/ranges=citron", "sim/ranges",
                                          "sim/each_request=citron", "shm/contract=citron", "sim/inspect", "sim/citron"]),
     ("src/designs/mutex/", ["mutex"], ["shm/ranges", "shm/contract=mutex", "sim/ranges"]),
     ("src/designs/srvlock/", ["srvlock"], ["unit/srvlock", "unit/packet_input", "fuzz/srvlock", "sim/srvlock"]),

@@ -322,6 +322,79 @@ static void test_crowd_unknown(void)
     far_close();
 }
 
+/* ---- limits ---- */
+
+/* All places of a leaf's readers are taken: one more reads at the parent. A writer that wants no more than to read stays a writer
+ * there, and a reader is not cut in two. */
+static void test_no_place_left(void)
+{
+    begin("a leaf has no place left for a reader");
+    struct hold readers[LEAF_READERS], more = {0}, writer = locked(2, 0, 20, 30, PAWL_EXCLUSIVE);
+    for (unsigned i = 0; i < LEAF_READERS; i++)
+        readers[i] = locked(i / FAR_RECORDS, 0, 0, 10, PAWL_SHARED);
+    CHECK_EQ(citron_convert(&far.seats[2], &writer, PAWL_SHARED, DEADLINE_NEVER), 0);
+    CHECK(*leaf_word(0) & UINT64_C(1) << 20); /* its bits */
+    unlock(0, &readers[0]);
+    readers[0] = locked(2, 0, 0, 10, PAWL_SHARED);
+    more = open_hold(0, 0, 5, 10, PAWL_SHARED);
+    more.token = readers[1].token;
+    CHECK_EQ(citron_split(&far.seats[0], &readers[1], 5, &more), -PAWL_ELIMIT);
+    CHECK(citron_holds(&far.seats[0], &readers[1]));
+    hold_close(&far.seats[0], &more);
+    unlock(2, &writer);
+    more = locked(2, 0, 20, 30, PAWL_SHARED);
+    struct citron_job j;
+    resume(&j, 2, &more);
+    CHECK_EQ(j.claims.at[0].node.height, 1);
+    unlock(2, &more);
+    unlock(2, &readers[0]);
+    for (unsigned i = 1; i < LEAF_READERS; i++)
+        unlock(i / FAR_RECORDS, &readers[i]);
+    more = locked(0, 0, 0, LEAF_END, PAWL_EXCLUSIVE);
+    unlock(0, &more);
+    far_close();
+}
+
+/* As many readers of a node as can be counted: no session has them here, and each would be counted anew by a census. */
+static void test_readers_limit(void)
+{
+    begin("a node has as many readers as it can count");
+    struct hold h = locked(0, 0, 0, NODE_END, PAWL_EXCLUSIVE), another;
+    struct citron_job j;
+    resume(&j, 0, &h);
+    uint64_t *readers = far_word(job_claim_readers(&j, &j.claims.at[0]));
+    lock_memory()->config |= CONFIG_CROWDED;
+    *readers = (uint64_t)READERS_CLAIMS_MAX << READERS_MAX;
+    far.sessions[0].design_state = memset(far.sessions[0].design_state, 0, sizeof(struct citron_session)); /* it reads them again */
+    CHECK_EQ(citron_convert(&far.seats[0], &h, PAWL_SHARED, DEADLINE_NEVER), 0);                           /* stays a writer */
+    resume(&j, 0, &h);
+    CHECK(!j.claims.at[0].shared && node_queue(*far_word(job_claim_node(&j, &j.claims.at[0]))) == 1);
+    unlock(0, &h);
+    another = open_hold(1, 0, 0, NODE_END, PAWL_SHARED);
+    CHECK_EQ(citron_acquire(&far.seats[1], &another, DEADLINE_NEVER), -PAWL_ELIMIT);
+    hold_close(&far.seats[1], &another);
+    *readers = 0;
+    h = locked(0, 0, 0, NODE_END, PAWL_EXCLUSIVE);
+    unlock(0, &h);
+    far_close();
+}
+
+/* The head counts a claim on a tall node that no session has. A client that has looked at tall nodes in vain for long removes it.
+ */
+static void test_doubt_tall(void)
+{
+    begin("a tall claim without an owner does not make clients look up for ever");
+    struct hold h = locked(0, 0, 0, 10, PAWL_EXCLUSIVE);
+    unlock(0, &h);
+    lock_memory()->tall[1] = UINT64_C(1) << TALL_MAX;
+    for (unsigned i = 0; i < LOOK_TALL_IDLE_MAX + 10; i++) {
+        h = locked(0, 0, 0, 10, PAWL_EXCLUSIVE);
+        unlock(0, &h);
+    }
+    CHECK_EQ(tall_count(lock_memory()->tall[1]), 0);
+    far_close();
+}
+
 /* ---- connections that break ---- */
 
 static fab_addr spill_desc; /* the word that says how far the claim on the spillover is */
@@ -434,6 +507,9 @@ int main(void)
     test_poll_parent();
     test_crowd_found();
     test_crowd_unknown();
+    test_no_place_left();
+    test_readers_limit();
+    test_doubt_tall();
     test_release_anew();
     test_errors_of_census();
     test_stay();

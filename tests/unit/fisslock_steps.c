@@ -165,13 +165,55 @@ static void no_upgrade(void)
 
 static unsigned heats, heat_entries; /* packets that told of hot locks, and the most in one of them */
 
+static struct kit_packet heat;
+
 static int count_heats(const struct fission_packet *p, bool passed)
 {
     if (p->head.type == SPILL_HEAT) {
+        heat.len = (uint32_t)(sizeof *p + p->count * sizeof(struct fission_entry));
+        memcpy(heat.data, p, heat.len);
         heats++;
         heat_entries = p->count > heat_entries ? p->count : heat_entries;
     }
-    return GOES;
+    return p->head.type == SPILL_HEAT ? LOST : GOES;
+}
+
+/* How many locks the switch moves when it gets this. */
+static unsigned moves_for(const void *data, uint32_t len)
+{
+    unsigned moves = 0;
+    outbox_clear(&k.out);
+    fisslock_switch_packet(k.decider, data, len, k.now, &k.out);
+    for (unsigned i = 0; i < k.out.packets; i++) {
+        enum spill_type type = ((const struct packet_head *)(const void *)outbox_packet(&k.out, i))->type;
+        moves += type == SPILL_CALL || type == SPILL_GIVE;
+    }
+    return moves;
+}
+
+#define IGNORED(change)                                                                                                            \
+    do {                                                                                                                           \
+        static struct kit_packet bad;                                                                                              \
+        bad = heat;                                                                                                                \
+        struct fission_packet *p = (struct fission_packet *)(void *)bad.data;                                                      \
+        change;                                                                                                                    \
+        if (moves_for(p, bad.len))                                                                                                 \
+            CHECK_FAIL("the switch takes a HEAT with %s", #change);                                                                \
+    } while (0)
+
+/* The switch moves locks for its servers alone, and looks at every number first. */
+static void refuses_bad_heat(void)
+{
+    IGNORED(bad.len -= 8);
+    IGNORED(p->count++);
+    IGNORED(p->count = FISSION_ENTRIES_MAX + 1);
+    IGNORED(p->head.space++);
+    IGNORED(p->head.index = HOT_LOCKS);
+    IGNORED(p->head.from.machine = 2);
+    IGNORED(p->head.from.port = PORT_POOL);
+    IGNORED(p->head.epoch++);
+    IGNORED(for (unsigned i = 0; i < p->count; i++)((struct fission_entry *)(p + 1))[i].nonce = HOT_LOCKS + i);
+    CHECK(moves_for(heat.data, heat.len));
 }
 
 /* As soon as there are as many as a packet has room for. */
@@ -205,6 +247,7 @@ static void tells_hot_locks(void)
     }
     CHECK_EQ(heats, 1);
     CHECK_EQ(heat_entries, SPILL_HEAT_ENTRIES);
+    refuses_bad_heat();
     kit_free(&k);
 }
 

@@ -136,6 +136,10 @@ static void keys_of_cells(void)
     CHECK_EQ(table_key_at(&far.seats[0], &table, place.index, name, &id_or_len), 1);
     CHECK_EQ(id_or_len, 77);
     end();
+    begin(PAWL_KEYS_DENSE, 8);
+    CHECK_EQ(table_key_at(&far.seats[0], &table, 3, name, &id_or_len), 1);
+    CHECK_EQ(id_or_len, 3);
+    end();
 }
 
 /* ---- names ---- */
@@ -293,7 +297,40 @@ static void session_state(void)
     far_close();
 }
 
+static void session_refusals(void)
+{
+    struct session_params p;
+    far_open(design_find("citron"), PAWL_KEYS_DENSE, 2, 64);
+    p = far_session(0);
+    CHECK_EQ(session_close(&far.seats[0]), 0);
+    far.eps[0].caps &= ~(uint32_t)FAB_ATOMIC128; /* no step takes a slot and says who it is */
+    CHECK_EQ(session_open(&far.seats[0], &p), -EOPNOTSUPP);
+    far.eps[0].caps = FAR_CAPS & ~(uint32_t)FAB_SHARED_CLOCK; /* others judge a lease by how long they see it unchanged */
+    p.lease_ns = far.space.lease_ns + 1;
+    CHECK_EQ(session_open(&far.seats[0], &p), -EINVAL);
+    far.eps[0].caps = FAR_CAPS;
+    p.lease_ns = PAWL_LEASE_FOREVER;
+    CHECK_EQ(session_open(&far.seats[0], &p), -EINVAL);
+    p = far_session(0);
+    p.label = NULL;
+    CHECK_EQ(session_open(&far.seats[0], &p), 0);
+    far_close();
+}
+
 /* ---- layouts ---- */
+
+/* A design that needs more than the fabric has is refused, with another design to take. */
+static void needs(void)
+{
+    unsigned refused = 0;
+    for (const struct design *d = NULL; (d = design_next(d));) {
+        int rc = layout_check_caps(d, PAWL_KEYS_DENSE, 0);
+        CHECK_EQ(rc, d->needs ? -PAWL_ENOTSUP : 0);
+        CHECK_EQ(layout_check_caps(d, PAWL_KEYS_DENSE, UINT32_MAX), 0);
+        refused += rc != 0;
+    }
+    CHECK(refused);
+}
 
 static uint64_t buckets(enum pawl_keys keys, uint64_t capacity)
 {
@@ -375,6 +412,8 @@ int main(void)
     claims_of_others();
     lock_of_former_key();
     session_state();
+    session_refusals();
+    needs();
     one_key_two_sessions(PAWL_KEYS_SPARSE);
     one_key_two_sessions(PAWL_KEYS_NAMED);
     full_table();

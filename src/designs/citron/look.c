@@ -509,7 +509,10 @@ static int look_at_ancestors(struct citron_job *j, unsigned from, unsigned to, s
     }
     if (seen.full.addr)
         return wait_room(j, from, to, &seen.full);
-    j->look.tall_idle += j->look.reach != LOOK_PARENTS;
+    if (j->look.reach != LOOK_PARENTS) {
+        j->look.tall_idle++;
+        job_remember(j);
+    }
     return wait_for_bits(j, from, to, leaves);
 }
 
