@@ -91,7 +91,9 @@ static int print_space(const struct observer *o, const char *place, const struct
 {
     const struct layout_header *h = &o->header;
     char caps[192] = ""; /* all names */
-    printf("space      %s\n", place);
+    char users[USERS_LEN];
+    cli_place_users(place, users);
+    printf("space      %s, which %s\n", place, users);
     if (o->segment)
         printf("segment    %s, %" PRIu64 " KiB, %" PRIu64 " KiB in use\n", o->segment->path, o->segment->size / 1024,
                bytes_used(o) / 1024);
@@ -188,8 +190,11 @@ int show_space(const char *command, const char *place, bool json)
     if (status)
         return status;
     if (json) {
+        char users[USERS_LEN];
+        cli_place_users(place, users);
         json_open(&j, stdout);
         json_string(&j, "space", place);
+        json_string(&j, "users", users);
     }
     rc = nodes > 1 ? show_nodes(place, nodes, json ? &j : NULL) : show_part(&o, place, json ? &j : NULL);
     if (nodes == 1)

@@ -237,6 +237,19 @@ void nodes_changed(struct pawl *p)
         assert(errno == EAGAIN); /* it is readable already */
 }
 
+/* For how long the library's thread may sleep; null: until it is called. */
+static const struct timespec *time_to_look(struct nodes *s, struct timespec *out)
+{
+    pthread_mutex_lock(&s->handle.async.lock);
+    uint64_t until = first_deadline(s), now = world_now(&world_real);
+    pthread_mutex_unlock(&s->handle.async.lock);
+    if (async_watches(&s->handle.async))
+        until = min_u64(until, now + ASYNC_WATCH_NS);
+    uint64_t left = until > now ? until - now : 0;
+    *out = (struct timespec){.tv_sec = (time_t)(left / NS_PER_S), .tv_nsec = (long)(left % NS_PER_S)};
+    return until == UINT64_MAX ? NULL : out;
+}
+
 void *nodes_thread(void *arg)
 {
     struct nodes *s = arg;
@@ -249,12 +262,10 @@ void *nodes_thread(void *arg)
             if (at)
                 fds[n++] = (struct pollfd){.fd = at->async.event_fd, .events = POLLIN};
         }
-        pthread_mutex_lock(&s->handle.async.lock);
-        uint64_t until = first_deadline(s), now = world_now(&world_real), left = until > now ? until - now : 0, rings;
-        pthread_mutex_unlock(&s->handle.async.lock);
-        struct timespec patience = {.tv_sec = (time_t)(left / NS_PER_S), .tv_nsec = (long)(left % NS_PER_S)};
-        if (ppoll(fds, n, until == UINT64_MAX ? NULL : &patience, NULL) > 0 && fds[0].revents &&
-            read(s->bell, &rings, sizeof rings) < 0)
+        uint64_t rings;
+        async_look_at_watches(&s->handle);
+        struct timespec patience;
+        if (ppoll(fds, n, time_to_look(s, &patience), NULL) > 0 && fds[0].revents && read(s->bell, &rings, sizeof rings) < 0)
             assert(errno == EAGAIN);
         pthread_mutex_lock(&s->handle.async.lock);
         nodes_pump(&s->handle);

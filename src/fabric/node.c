@@ -354,40 +354,15 @@ static void node_post(struct fab_ep *ep, const struct fab_op *op)
 
 int fab_node_set_own(struct fab_node *n, fab_addr base, uint64_t bytes)
 {
-    uint64_t count = bytes / 8;
-    uint64_t *own = calloc(count + 1, sizeof *own);
-    uint8_t *known = calloc(count + 1, 1);
-    if (!own || !known) {
-        free(own);
-        free(known);
-        return -ENOMEM;
-    }
+    struct own_words own;
+    int rc = own_make(&own, base, bytes);
+    if (rc)
+        return rc;
     n->io->lock(n);
-    free(n->own);
-    free(n->own_known);
+    own_free(&n->own);
     n->own = own;
-    n->own_known = known;
-    n->own_base = base;
-    n->own_count = count;
     n->io->unlock(n);
     return 0;
-}
-
-static uint64_t own_index(const struct fab_node *n, fab_addr addr)
-{
-    return addr >= n->own_base && (addr - n->own_base) / 8 < n->own_count ? (addr - n->own_base) / 8 : UINT64_MAX;
-}
-
-/* Whether there is a copy of that word from now on. Without the lock: a word is used by one task at a time, the one that waits or
- * holds. */
-static bool keep_own(const struct fab_node *n, fab_addr addr, uint64_t value)
-{
-    uint64_t at = own_index(n, addr);
-    if (at == UINT64_MAX)
-        return false;
-    __atomic_store_n(&n->own[at], value, __ATOMIC_RELAXED);
-    __atomic_store_n(&n->own_known[at], 1, __ATOMIC_RELEASE);
-    return true;
 }
 
 static void store_later(struct fab_node *n, fab_addr addr, uint64_t value)
@@ -409,12 +384,9 @@ static uint64_t load_word(struct fab_ep *ep, fab_addr addr)
 static uint64_t node_own(struct fab_ep *ep, enum fab_own how, fab_addr addr, uint64_t value)
 {
     struct fab_node *n = fab_node_of(ep);
-    if (how == FAB_OWN_LOAD) {
-        uint64_t at = own_index(n, addr);
-        bool known = at != UINT64_MAX && __atomic_load_n(&n->own_known[at], __ATOMIC_ACQUIRE);
-        return known ? __atomic_load_n(&n->own[at], __ATOMIC_RELAXED) : load_word(ep, addr);
-    }
-    if (keep_own(n, addr, value) && how == FAB_OWN_PRIVATE)
+    if (how == FAB_OWN_LOAD)
+        return own_get(&n->own, addr, &value) ? value : load_word(ep, addr);
+    if (own_put(&n->own, addr, value) && how == FAB_OWN_PRIVATE)
         return 0;
     n->io->lock(n);
     store_later(n, addr, value);
@@ -488,11 +460,7 @@ void fab_node_init(struct fab_node *n, const struct fab_node_io *io, struct worl
 
 void fab_node_free(struct fab_node *n)
 {
-    free(n->own);
-    free(n->own_known);
-    n->own = NULL;
-    n->own_known = NULL;
-    n->own_count = 0;
+    own_free(&n->own);
 }
 
 /* ---- packets that come ---- */

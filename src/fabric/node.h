@@ -11,7 +11,7 @@
 #ifndef PAWL_FABRIC_NODE_H
 #define PAWL_FABRIC_NODE_H
 
-#include "fabric/fabric.h"
+#include "fabric/own.h"
 #include "wire/verbs.h"
 
 struct fab_node;
@@ -71,10 +71,7 @@ struct fab_node {
     uint64_t changes;      /* rises when tasks that wait should look again (fab_node_io.wake) */
     uint64_t ask_id;
     uint64_t fence_after_ns; /* until then no fence is asked for: the last one was not answered */
-    /* Copies of own words that were stored (fab_own_*). */
-    fab_addr own_base;
-    uint64_t own_count, *own;
-    uint8_t *own_known;
+    struct own_words own;    /* words that were stored (fab_own_*) */
     struct fab_node_counts counts;
 };
 
@@ -88,6 +85,11 @@ int fab_node_connect(struct fab_node *n, const char *space, uint64_t nonce, uint
 
 /* The same for a process that would use the node's memory directly, if the node's `can` then has VERBS_CAN_NEAR. */
 int fab_node_connect_near(struct fab_node *n, const char *space, uint64_t nonce, uint64_t process, uint64_t deadline);
+
+/* How the memory is reached where verbs are not packets (VERBS_CAN_FABRIC): key `number` of this client, and a slot if a->lease_ns
+ * is not 0. Both are set by the caller, the rest is the answer; a->code is the node's error. 0, -ETIMEDOUT, or what is wrong with
+ * the endpoint. */
+int fab_node_attach(struct fab_node *n, struct verbs_attach *a, uint64_t deadline);
 
 /* The client's proof of identity (session_params.proof). */
 static inline uint64_t fab_node_proof(const struct fab_node *n)

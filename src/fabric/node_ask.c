@@ -98,6 +98,28 @@ int fab_node_connect_near(struct fab_node *n, const char *space, uint64_t nonce,
     return rc;
 }
 
+int fab_node_attach(struct fab_node *n, struct verbs_attach *a, uint64_t deadline)
+{
+    struct verbs_attach answer;
+    n->io->lock(n);
+    a->head = node_head(n, VERBS_ATTACH, sizeof *a, ++n->ask_id);
+    struct node_ask ask = {.type = VERBS_ATTACH, .id = a->head.sequence, .answer = &answer, .len = sizeof answer};
+    int rc = n->dead ? n->dead : -ETIMEDOUT;
+    ask_begin(n, &ask);
+    for (uint64_t now; rc == -ETIMEDOUT && (now = world_now(n->fab.world)) < deadline;) {
+        n->io->send(n, a, sizeof *a);
+        rc = await_answer(n, &ask, min_u64(deadline, now + n->retransmit_max_ns), false);
+    }
+    ask_end(n, &ask);
+    n->io->unlock(n);
+    if (rc)
+        return rc;
+    if (answer.head.status != VERBS_OK)
+        return -EPROTO;
+    *a = answer;
+    return 0;
+}
+
 /* ---- waiting ---- */
 
 /* Nothing but time, and what others have in flight. An operation that was cancelled is told even if that time has come. */

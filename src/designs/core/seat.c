@@ -307,12 +307,12 @@ int seat_slots_of(const struct seat *seat, uint32_t from, uint32_t to, slot_fn f
 
 bool seat_life_cond(const struct seat *seat, uint32_t slot, struct fab_cond *out)
 {
-    if (!(seat->ep->caps & FAB_KERNEL_LIFE) || slot == seat->me->slot)
+    if (!(seat->ep->caps & FAB_KERNEL_LIFE) || slot == seat->me->slot || slot >= seat->space->slot_count)
         return false;
     fab_addr addr = space_slot_addr(seat->space, slot) + offsetof(struct slot, life);
     uint32_t *life = fab_shm_ptr(seat->ep, addr);
     uint32_t word = __atomic_load_n(life, __ATOMIC_ACQUIRE);
-    /* The kernel wakes on death only if this bit is set; glibc keeps it, and wakes for nothing when the owner unlocks. */
+    /* The kernel wakes on death only if this bit is set; life_drop wakes for nothing. */
     while (!(word & FUTEX_WAITERS) && word & FUTEX_TID_MASK)
         if (__atomic_compare_exchange_n(life, &word, word | FUTEX_WAITERS, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             word |= FUTEX_WAITERS;
