@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "client/far.h"
 #include "client/net.h"
+#include "cluster/nodes.h"
 #include "fabric/shm.h"
 
 #include <errno.h>
@@ -145,14 +146,15 @@ int cli_find(const char *command, const struct observer *o, const char *text, pa
     int status = cli_key(command, t->keys, text, key);
     if (status)
         return status;
-    int rc = table_check_key(t, *key);
+    const pawl_key there = nodes_key_there(o->nodes, t->keys, *key);
+    int rc = table_check_key(t, there);
     if (rc == -ENAMETOOLONG)
         return cli_say(command, EXIT_USAGE, "the name has %zu bytes; at most %d are possible", strlen(text), PAWL_NAME_MAX);
     if (rc == -ERANGE)
-        return cli_say(command, EXIT_USAGE, "the locks of this space have numbers up to %" PRIu64, t->capacity - 1);
+        return cli_say(command, EXIT_USAGE, "the locks of this space have numbers up to %" PRIu64, t->capacity * o->nodes - 1);
     if (rc)
         return cli_say(command, EXIT_USAGE, "a name must have 1 to %d bytes", PAWL_NAME_MAX);
-    rc = table_find(&o->locker.seat, t, *key, out);
+    rc = table_find(&o->locker.seat, t, there, out);
     return rc && rc != -ENOENT ? cli_fail(command, rc) : rc;
 }
 

@@ -4,6 +4,7 @@
 #include "cli/common.h"
 #include "client/net.h"
 #include "client/rack_look.h"
+#include "lib/explain.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -35,8 +36,14 @@ static const struct args usage = {
 struct listing {
     struct json j;
     uint64_t count;
-    bool ranges; /* the space has */
+    bool ranges;              /* the space has */
+    const struct observer *o; /* null: of a rack, or of nothing */
 };
+
+static pawl_key key_of(const struct listing *l, const struct inspect_lock *lock)
+{
+    return l->o ? observer_key(l->o, lock->key) : lock->key;
+}
 
 static int print_lock(void *ctx, const struct inspect_lock *lock)
 {
@@ -46,7 +53,7 @@ static int print_lock(void *ctx, const struct inspect_lock *lock)
     char mode[32];
     snprintf(mode, sizeof mode, "%s%s", cli_mode_name(lock->view.mode), lock->gone ? ", dead" : "");
     printf("%-15s %20" PRIu64 " %8" PRIu32 " %8" PRIu32 "  ", mode, lock->view.token, lock->holders, lock->waiters);
-    cli_put_key(stdout, lock->key);
+    cli_put_key(stdout, key_of(l, lock));
     if (lock->range_count)
         printf("  %" PRIu64 ":%" PRIu64, lock->ranges[0].start, lock->ranges[0].end);
     if (lock->range_count > 1)
@@ -57,15 +64,16 @@ static int print_lock(void *ctx, const struct inspect_lock *lock)
 
 static int json_lock(void *ctx, const struct inspect_lock *lock)
 {
-    struct json *j = &((struct listing *)ctx)->j;
+    struct listing *l = ctx;
+    struct json *j = &l->j;
     json_object(j, NULL);
-    cli_json_key(j, "name", lock->key);
+    cli_json_key(j, "name", key_of(l, lock));
     json_string(j, "mode", cli_mode_name(lock->view.mode));
     cli_json_token(j, true, lock->view.token);
     json_u64(j, "holders", lock->holders);
     json_u64(j, "waiters", lock->waiters);
     json_u64(j, "dead_holders", lock->gone);
-    if (((struct listing *)ctx)->ranges) {
+    if (l->ranges) {
         json_array(j, "ranges");
         for (uint32_t i = 0; i < lock->range_count; i++) {
             json_object(j, NULL);
@@ -90,7 +98,7 @@ static int each_lock(const struct observer *o, const struct rack_look *rack, ins
 
 static int list(const struct observer *o, const struct rack_look *rack, const char *place)
 {
-    struct listing l = {.ranges = o && o->space.range_units};
+    struct listing l = {.ranges = o && o->space.range_units, .o = o};
     if (!opts.json)
         return each_lock(o, rack, print_lock, &l);
     json_open(&l.j, stdout);
@@ -102,6 +110,47 @@ static int list(const struct observer *o, const struct rack_look *rack, const ch
         json_u64(&l.j, "hosts_silent", rack->silent);
     int lost = json_finish(&l.j);
     return rc ? rc : lost;
+}
+
+/* All that answer, in their order. */
+static int each_node(const char *place, unsigned nodes, struct listing *l, unsigned *silent)
+{
+    int rc = 0;
+    for (unsigned i = 0; i < nodes && !rc; i++) {
+        struct observer o;
+        int opened = observer_open_node(place, i, &o);
+        if (opened && opened != -ETIMEDOUT)
+            return opened;
+        if (opened) {
+            cli_say("ls", 0, "%s; its locks are missing", explained());
+            ++*silent;
+            continue;
+        }
+        l->ranges = o.space.range_units;
+        l->o = &o;
+        rc = inspect_locks(&o.locker, opts.all, opts.json ? json_lock : print_lock, l);
+        observer_close(&o);
+    }
+    return rc;
+}
+
+static int list_nodes(const char *place, unsigned nodes)
+{
+    struct listing l = {0};
+    unsigned silent = 0;
+    int lost = 0;
+    if (opts.json) {
+        json_open(&l.j, stdout);
+        json_string(&l.j, "space", place);
+        json_array(&l.j, "locks");
+    }
+    int rc = each_node(place, nodes, &l, &silent);
+    if (opts.json) {
+        json_end(&l.j);
+        json_u64(&l.j, "nodes_silent", silent);
+        lost = json_finish(&l.j);
+    }
+    return rc || lost ? cli_fail("ls", rc ? rc : lost) : silent ? EXIT_UNAVAILABLE : 0;
 }
 
 static int list_rack(const char *place)
@@ -132,7 +181,13 @@ static int run_ls(struct args_rest *rest)
     status = cli_is_rack("ls", place, &rack);
     if (status || rack)
         return status ? status : list_rack(place);
-    int rc = observer_open(place, &o);
+    unsigned nodes;
+    int rc = observer_nodes(place, &nodes);
+    if (rc)
+        return cli_fail("ls", rc);
+    if (nodes > 1)
+        return list_nodes(place, nodes);
+    rc = observer_open(place, &o);
     if (rc == -ENOENT && !opts.space && !getenv("PAWL_SPACE"))
         return list(NULL, NULL, place) ? EXIT_UNAVAILABLE : 0;
     if (rc == -ENOENT)

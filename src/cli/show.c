@@ -5,6 +5,7 @@
 #include "cli/switch.h"
 #include "client/net.h"
 #include "client/rack_look.h"
+#include "cluster/nodes.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -134,6 +135,30 @@ static int show_lock(const struct observer *o, const char *place, const char *na
     return rc ? cli_fail("show", rc) : 0;
 }
 
+/* The node of the lock; any that answers says which it is. */
+static int show_lock_of_nodes(const char *place, unsigned nodes, const char *name)
+{
+    struct observer o;
+    pawl_key key;
+    int rc = -ETIMEDOUT;
+    for (unsigned i = 0; i < nodes && rc == -ETIMEDOUT; i++)
+        rc = observer_open_node(place, i, &o);
+    if (rc)
+        return cli_fail("show", rc);
+    int status = cli_key("show", o.header.keys, name, &key);
+    unsigned node = status ? o.node : nodes_of_key(nodes, o.header.keys, key);
+    if (node != o.node) {
+        observer_close(&o);
+        rc = observer_open_node(place, node, &o);
+        if (rc)
+            return cli_fail("show", rc);
+    }
+    if (!status)
+        status = show_lock(&o, place, name);
+    observer_close(&o);
+    return status;
+}
+
 /* ---- racks ---- */
 
 static int show_rack_lock(const struct rack_look *rack, const char *place, const char *name)
@@ -206,6 +231,12 @@ static int run_show(struct args_rest *rest)
         return look_at_rack(place, rest->count ? rest->words[0] : NULL);
     if (!status && !rest->count)
         return show_space("show", place, opts.json);
+    unsigned nodes = 1;
+    int rc = status ? 0 : observer_nodes(place, &nodes);
+    if (rc)
+        return cli_fail("show", rc);
+    if (nodes > 1)
+        return show_lock_of_nodes(place, nodes, rest->words[0]);
     if (!status)
         status = open_to_show("show", place, &o);
     if (status)

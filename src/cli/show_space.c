@@ -114,55 +114,91 @@ static int print_space(const struct observer *o, const char *place, const struct
     return inspect_sessions(&o->locker, print_each, NULL);
 }
 
-static int json_space(const struct observer *o, const char *place, const struct session_counts *c)
+static int json_space(const struct observer *o, const struct session_counts *c, struct json *j)
 {
     const struct layout_header *h = &o->header;
-    struct json j;
-    json_open(&j, stdout);
-    char users[USERS_LEN];
-    cli_place_users(place, users);
-    json_string(&j, "space", place);
-    json_string(&j, "users", users);
-    json_string(&j, "segment", o->segment ? o->segment->path : NULL);
-    json_u64(&j, "bytes", h->total_bytes);
+    json_string(j, "segment", o->segment ? o->segment->path : NULL);
+    json_u64(j, "bytes", h->total_bytes);
     if (o->segment)
-        json_u64(&j, "bytes_used", bytes_used(o));
+        json_u64(j, "bytes_used", bytes_used(o));
     else
-        json_null(&j, "bytes_used");
+        json_null(j, "bytes_used");
     if (!o->segment) {
-        json_u64(&j, "node", h->node + 1u);
-        json_u64(&j, "nodes", node_count(h));
+        json_u64(j, "node", h->node + 1u);
+        json_u64(j, "nodes", node_count(h));
     }
-    json_string(&j, "design", o->space.design->name);
-    json_string(&j, "keys", cli_keys_name(h->keys));
-    json_u64(&j, "capacity", h->capacity);
+    json_string(j, "design", o->space.design->name);
+    json_string(j, "keys", cli_keys_name(h->keys));
+    json_u64(j, "capacity", h->capacity);
     if (h->range_units) {
-        json_u64(&j, "unit_bytes", h->unit_bytes);
-        json_u64(&j, "range_units", h->range_units);
-        json_u64(&j, "range_max", h->range_max);
+        json_u64(j, "unit_bytes", h->unit_bytes);
+        json_u64(j, "range_units", h->range_units);
+        json_u64(j, "range_max", h->range_max);
     }
-    json_bits(&j, "capabilities", h->caps, fab_cap_name);
-    json_u64(&j, "sessions_max", h->slot_count);
-    json_u64(&j, "holds_max", h->record_count);
-    json_u64(&j, "sessions_live", c->live);
-    json_u64(&j, "sessions_lost", c->lost);
-    json_array(&j, "sessions");
-    int rc = inspect_sessions(&o->locker, json_each, &j);
-    json_end(&j);
-    int lost = json_finish(&j);
-    return rc ? rc : lost;
+    json_bits(j, "capabilities", h->caps, fab_cap_name);
+    json_u64(j, "sessions_max", h->slot_count);
+    json_u64(j, "holds_max", h->record_count);
+    json_u64(j, "sessions_live", c->live);
+    json_u64(j, "sessions_lost", c->lost);
+    json_array(j, "sessions");
+    int rc = inspect_sessions(&o->locker, json_each, j);
+    json_end(j);
+    return rc;
+}
+
+/* One of several nodes, or the whole space. */
+static int show_part(const struct observer *o, const char *place, struct json *j)
+{
+    struct session_counts c;
+    int rc = count_sessions(o, &c);
+    return rc ? rc : j ? json_space(o, &c, j) : print_space(o, place, &c);
+}
+
+static int show_nodes(const char *place, unsigned nodes, struct json *j)
+{
+    int rc = 0;
+    if (j)
+        json_array(j, "memory_nodes");
+    for (unsigned i = 0; i < nodes && !rc; i++) {
+        struct observer o;
+        rc = observer_open_node(place, i, &o);
+        if (rc)
+            break;
+        if (j)
+            json_object(j, NULL);
+        else if (i)
+            putchar('\n');
+        rc = show_part(&o, place, j);
+        if (j)
+            json_end(j);
+        observer_close(&o);
+    }
+    if (j)
+        json_end(j);
+    return rc;
 }
 
 int show_space(const char *command, const char *place, bool json)
 {
     struct observer o;
-    struct session_counts c;
-    int status = open_to_show(command, place, &o);
+    struct json j;
+    unsigned nodes;
+    int rc = observer_nodes(place, &nodes);
+    if (rc)
+        return cli_fail(command, rc);
+    int status = nodes > 1 ? 0 : open_to_show(command, place, &o);
     if (status)
         return status;
-    int rc = count_sessions(&o, &c);
-    if (!rc)
-        rc = json ? json_space(&o, place, &c) : print_space(&o, place, &c);
-    observer_close(&o);
-    return rc ? cli_fail(command, rc) : 0;
+    if (json) {
+        char users[USERS_LEN];
+        cli_place_users(place, users);
+        json_open(&j, stdout);
+        json_string(&j, "space", place);
+        json_string(&j, "users", users);
+    }
+    rc = nodes > 1 ? show_nodes(place, nodes, json ? &j : NULL) : show_part(&o, place, json ? &j : NULL);
+    if (nodes == 1)
+        observer_close(&o);
+    int lost = json ? json_finish(&j) : 0;
+    return rc || lost ? cli_fail(command, rc ? rc : lost) : 0;
 }

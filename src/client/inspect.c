@@ -33,17 +33,25 @@ static int look_near(const char *where, struct observer *o)
     return 0;
 }
 
-static int look_far(const char *place, struct observer *o)
+/* `node`: of several that the place names; ONLY_NODE: it names one. */
+#define ONLY_NODE UINT_MAX
+
+static int look_far(const char *place, unsigned node, struct observer *o)
 {
     struct net_where w;
-    bool is_node = false;
-    int rc = far_is_node(place, &is_node);
+    bool is_node = node != ONLY_NODE;
+    int rc = is_node ? 0 : far_is_node(place, &is_node);
     if (!rc && !is_node)
         rc = explain(-PAWL_ENOTSUP, "pawl://%s is a rack: 'pawl ls' and 'pawl show NAME' look at its locks", place);
     if (!rc)
         rc = net_where_parse(place, &w);
-    if (!rc && w.coordinators.count > 1)
+    if (!rc && w.coordinators.count > 1 && node == ONLY_NODE)
         rc = explain(-EINVAL, "pawl://%s names %u memory nodes; look at one of them at a time", place, w.coordinators.count);
+    if (!rc && node != ONLY_NODE) {
+        o->node = w.node = node;
+        o->nodes = w.nodes = w.coordinators.count;
+        w.coordinators = coord_list_one(w.coordinators.at[node]);
+    }
     char *name = rc ? NULL : far_name(&w);
     if (!rc)
         rc = name ? far_open(&w, name, 0, world_now(&world_real) + LOOK_NS, &o->far) : -ENOMEM;
@@ -51,18 +59,52 @@ static int look_far(const char *place, struct observer *o)
         rc = far_fabric_open(o->far, name, world_now(&world_real) + LOOK_NS, &o->fabric);
     if (!rc)
         rc = far_attach(o->fabric ? fab_ofi_ep(o->fabric) : &o->far->node.fab, name, &o->header);
+    if (!rc && node != ONLY_NODE)
+        rc = far_check_place(&w, name, &o->header);
     free(name);
     o->nobody.seen = rc ? NULL : calloc(o->header.slot_count, sizeof *o->nobody.seen);
     return rc ? rc : o->nobody.seen ? 0 : -ENOMEM;
 }
 
-int observer_open(const char *where, struct observer *o)
+static const char *far_place(const char *where)
 {
     static const char scheme[] = "pawl://";
+    return strncmp(where, scheme, strlen(scheme)) ? NULL : where + strlen(scheme);
+}
+
+int observer_nodes(const char *where, unsigned *count)
+{
+    struct net_where w;
+    bool is_node = false;
+    *count = 1;
+    if (!far_place(where))
+        return 0;
+    int rc = net_where_parse(far_place(where), &w);
+    if (rc || w.coordinators.count == 1)
+        return rc;
+    rc = far_is_node(far_place(where), &is_node);
+    if (!rc && is_node)
+        *count = w.coordinators.count;
+    return rc;
+}
+
+pawl_key observer_key(const struct observer *o, pawl_key there)
+{
+    return o->header.keys == PAWL_KEYS_DENSE && !there.name ? pawl_id(there.id * o->nodes + o->node) : there;
+}
+
+int observer_open(const char *where, struct observer *o)
+{
+    return observer_open_node(where, ONLY_NODE, o);
+}
+
+int observer_open_node(const char *where, unsigned node, struct observer *o)
+{
     explain_nothing();
     memset(o, 0, sizeof *o);
-    bool far = !strncmp(where, scheme, strlen(scheme));
-    int rc = far ? look_far(where + strlen(scheme), o) : look_near(where, o);
+    o->nodes = 1;
+    bool far = far_place(where);
+    int rc = far ? look_far(far_place(where), node, o) : look_near(where, o);
     if (rc) {
         observer_close(o);
         return rc;

@@ -17,12 +17,20 @@ struct observer {
     struct node_udp *far;        /* which this reaches */
     struct fab_ofi *fabric;      /* and this, where the node's verbs are not packets */
     struct layout_header header; /* as it was when opened */
+    unsigned node, nodes;        /* which one of so many memory nodes; else 0 of 1 */
 };
 
 /* `where` as for pawl_open, but no rack; never creates the space. -ENOENT and others, explained. `o` does not move while it is
  * open. */
 int observer_open(const char *where, struct observer *o);
 void observer_close(struct observer *o);
+
+/* How many memory nodes it names; 1 for every other place. Then one of them, from 0 on. */
+int observer_nodes(const char *where, unsigned *count);
+int observer_open_node(const char *where, unsigned node, struct observer *o);
+
+/* A key of the node as clients of all nodes call it. */
+pawl_key observer_key(const struct observer *o, pawl_key there);
 
 /* ---- sessions ---- */
 

@@ -12,9 +12,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define OPEN_NS (15 * NS_PER_S)  /* as for the first node: longer than a lease, which a node may have to wait out */
-#define TRY_NS (500 * NS_PER_MS) /* for which a call that does not wait asks a node for a session */
+#include <unistd.h>
 
 /* ---- sessions ---- */
 
@@ -73,7 +71,7 @@ int nodes_want(struct nodes *s, unsigned node, uint64_t deadline, struct pawl **
         return is_lost();
     int rc = 0;
     if (!nodes_opened(s, node)) {
-        uint64_t now = world_now(&world_real), patience = deadline == DEADLINE_TRY ? TRY_NS : OPEN_NS;
+        uint64_t now = world_now(&world_real), patience = deadline == DEADLINE_TRY ? NODES_TRY_NS : NODES_OPEN_NS;
         uint64_t until = add_saturating(now, patience);
         pthread_mutex_lock(&s->at[node].opening);
         if (!nodes_opened(s, node))
@@ -85,17 +83,25 @@ int nodes_want(struct nodes *s, unsigned node, uint64_t deadline, struct pawl **
     return rc;
 }
 
-int nodes_find(struct nodes *s, pawl_key *key, uint64_t deadline, unsigned *node, struct pawl **out)
+int nodes_place(struct nodes *s, pawl_key *key, unsigned *node)
 {
     const unsigned count = s->where.coordinators.count;
     const enum pawl_keys keys = s->handle.keys;
+    if (__atomic_load_n(&s->lost, __ATOMIC_ACQUIRE))
+        return is_lost();
     if (keys == PAWL_KEYS_DENSE && !key->name && key->id / count >= s->capacity) {
         explain(-ERANGE, "the key %" PRIu64 " is not below the space's capacity, %" PRIu64, key->id, s->capacity * count);
         return -ERANGE;
     }
     *node = nodes_of_key(count, keys, *key);
     *key = nodes_key_there(count, keys, *key);
-    return nodes_want(s, *node, deadline, out);
+    return 0;
+}
+
+int nodes_find(struct nodes *s, pawl_key *key, uint64_t deadline, unsigned *node, struct pawl **out)
+{
+    int rc = nodes_place(s, key, node);
+    return rc ? rc : nodes_want(s, *node, deadline, out);
 }
 
 int nodes_of_grant(const struct nodes *s, const pawl_grant *g, struct pawl **out)
@@ -292,12 +298,14 @@ static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint
 static int close_all(struct nodes *s)
 {
     int rc = 0;
+    nodes_async_free(s);
     for (unsigned i = 0; i < s->where.coordinators.count; i++) {
         int ended = s->at[i].session ? pawl_close(s->at[i].session) : 0;
         rc = rc ? rc : ended;
         pthread_mutex_destroy(&s->at[i].opening);
     }
-    nodes_async_free(s);
+    if (s->bell > 0)
+        close(s->bell);
     handle_free(&s->handle);
     free(s);
     return rc;
@@ -359,13 +367,15 @@ int nodes_open(const struct net_where *w, const pawl_options *o, struct pawl **o
     s->where = *w;
     s->options = *o;
     s->options.design = NULL; /* its name may be gone when a session is opened later; same_space compares designs */
-    for (unsigned i = 0; i < w->coordinators.count; i++)
+    for (unsigned i = 0; i < w->coordinators.count; i++) {
         pthread_mutex_init(&s->at[i].opening, NULL);
+        s->at[i].nodes = s;
+    }
     int rc = handle_init(&s->handle, &nodes_ops);
     if (!rc)
         rc = nodes_async_init(s);
     if (!rc)
-        rc = open_first(s, world_now(&world_real) + OPEN_NS);
+        rc = open_first(s, world_now(&world_real) + NODES_OPEN_NS);
     if (!rc && o->design && strcmp(o->design, s->handle.design->name) != 0)
         rc = explain(-EINVAL, "the space '%s' has the design '%s', not '%s'", w->space, s->handle.design->name, o->design);
     if (!rc)

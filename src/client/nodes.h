@@ -13,15 +13,22 @@ struct nodes {
     uint64_t capacity;      /* locks of each node */
     bool lost;              /* a session is, so this client is (I8); atomic */
     enum pawl_why why;      /* as that session told it; under the ring's lock */
-    struct {
+    struct nodes_at {
         struct pawl *session; /* null: not used so far; atomic */
         pthread_mutex_t opening;
+        /* A thread that opens the session for operations in flight. Under the ring's lock. */
+        struct nodes *nodes;
+        enum { OPENER_NONE, OPENER_RUNS, OPENER_DONE } opener;
+        pthread_t thread;
+        int opened; /* its result */
     } at[COORD_LIST_MAX];
 
     /* Operations in flight: each is one of a node's session. Under the ring's lock, but for the bell. */
     struct {
         unsigned node;
-        uint64_t id; /* there */
+        uint64_t id;    /* there */
+        bool early;     /* the session is being opened: the operation has not begun there */
+        uint64_t until; /* for which an early one waits */
     } tasks[PAWL_INFLIGHT_MAX];
     int bell; /* readable: the library's thread should look up */
 };
@@ -30,6 +37,9 @@ static inline struct nodes *nodes_of(struct pawl *p)
 {
     return container_of(p, struct nodes, handle);
 }
+
+#define NODES_OPEN_NS (15 * NS_PER_S)  /* as for the first node: longer than a lease, which a node may have to wait out */
+#define NODES_TRY_NS (500 * NS_PER_MS) /* for which a call that does not wait asks a node for a session */
 
 int nodes_open(const struct net_where *w, const pawl_options *o, struct pawl **out);
 
@@ -41,7 +51,10 @@ struct pawl *nodes_opened(const struct nodes *s, unsigned node);
 /* The session at a node, opened until the deadline if need be; -PAWL_ELOST if one of the sessions is lost. Errors are explained. */
 int nodes_want(struct nodes *s, unsigned node, uint64_t deadline, struct pawl **out);
 
-/* That of a key's node, and the key as it is called there; that of a grant. */
+/* A key's node, and the key as it is called there. -ERANGE; -PAWL_ELOST as above. */
+int nodes_place(struct nodes *s, pawl_key *key, unsigned *node);
+
+/* The session there, opened until the deadline if need be; that of a grant. */
 int nodes_find(struct nodes *s, pawl_key *key, uint64_t deadline, unsigned *node, struct pawl **out);
 int nodes_of_grant(const struct nodes *s, const pawl_grant *g, struct pawl **out);
 
@@ -54,7 +67,7 @@ int nodes_told(struct nodes *s, int rc);
 /* ---- nodes_async.c ---- */
 
 int nodes_async_init(struct nodes *s);
-void nodes_async_free(struct nodes *s);
+void nodes_async_free(struct nodes *s); /* no thread opens a session any more */
 int nodes_admit(struct pawl *p, const pawl_request *r, uint64_t *index);
 int nodes_begin(struct pawl *p, struct async_op *op);
 void nodes_pump(struct pawl *p);

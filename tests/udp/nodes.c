@@ -8,6 +8,7 @@
 #include "tests/udp/memory.h"
 
 #include <poll.h>
+#include <signal.h>
 
 #define NODES 2
 #define LOCKS 32 /* of each node */
@@ -148,6 +149,45 @@ static void asynchronous(void)
     CHECK_OK(pawl_close(q));
 }
 
+/* The first operations at a node that does not answer: submitting them does not wait. They end as their deadlines say, are
+ * cancelled, or begin when the node is there. */
+static void early(void)
+{
+    pawl *p = open_nodes();
+    pawl_completion done[4];
+    pawl_request r = {.op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .key = pawl_id(13), .deadline_ns = UINT64_MAX};
+    uint64_t id[countof(done)];
+    CHECK(!nodes_opened(nodes_of(p), 1));
+    CHECK_EQ(kill(pids[1], SIGSTOP), 0);
+    CHECK_OK(pawl_submit(p, &r, &id[0]));
+    CHECK_OK(pawl_submit(p, &r, &id[1]));
+    r.deadline_ns = pawl_in(50 * NS_PER_MS);
+    CHECK_OK(pawl_submit(p, &r, &id[2]));
+    r.deadline_ns = PAWL_TRY;
+    CHECK_OK(pawl_submit(p, &r, &id[3]));
+    r.key = pawl_id(NODES * LOCKS);
+    CHECK_RC(pawl_submit(p, &r, id), -ERANGE);
+    CHECK_OK(pawl_cancel(p, id[1]));
+    for (unsigned i = 1; i < countof(id); i++) {
+        CHECK_EQ(pawl_reap(p, &done[i], 1, pawl_in(LIMIT_NS)), 1);
+        CHECK_EQ(done[i].id, id[i]);
+        CHECK_RC(done[i].result, i == 1 ? -ECANCELED : -ETIMEDOUT);
+    }
+    CHECK(!nodes_opened(nodes_of(p), 1));
+    CHECK_EQ(kill(pids[1], SIGCONT), 0);
+    CHECK_EQ(pawl_reap(p, done, 1, pawl_in(LIMIT_NS)), 1);
+    CHECK(done[0].id == id[0] && nodes_of_index(done[0].grant.index) == 1);
+    CHECK_OK(done[0].result);
+    CHECK_OK(pawl_unlock(p, &done[0].grant));
+    CHECK_OK(pawl_close(p));
+    p = open_nodes();
+    CHECK_EQ(kill(pids[1], SIGSTOP), 0);
+    r = (pawl_request){.op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .key = pawl_id(13), .deadline_ns = UINT64_MAX};
+    CHECK_OK(pawl_submit(p, &r, &id[0]));
+    CHECK_OK(pawl_close(p)); /* while the session is opened */
+    CHECK_EQ(kill(pids[1], SIGCONT), 0);
+}
+
 /* ---- processes ---- */
 
 static void worker(void *arg)
@@ -254,8 +294,11 @@ int main(void)
     }
     first_use();
     together();
-    if (design->features & DESIGN_ASYNC)
+    if (design->features & DESIGN_ASYNC) {
         asynchronous();
+        if (strcmp(design->name, "word") == 0) /* the same for all, and it takes seconds */
+            early();
+    }
     crowd();
     refused();
     new_life();
