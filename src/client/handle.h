@@ -29,10 +29,14 @@ struct session_ops {
     int (*lock)(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out);
     int (*unlock)(struct pawl *p, const pawl_grant *g);
     int (*lock_all)(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants);
+    int (*unlock_all)(struct pawl *p, const pawl_grant *grants, unsigned count); /* null: one by one */
     int (*convert)(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t deadline);
     int (*extend)(struct pawl *p, pawl_grant *g);
     int (*check)(struct pawl *p, const pawl_grant *g);
     int (*query)(struct pawl *p, pawl_key key, pawl_state *out);
+    /* Whether another request waits for the lock of this grant: 1, 0 or a negative code. By the library's thread. Null: not
+     * offered. */
+    int (*wanted)(struct pawl *p, const pawl_grant *g);
     /* Why the session is lost; 0: it is not. For all but the library's thread it may be outdated. */
     enum pawl_why (*why)(struct pawl *p);
 

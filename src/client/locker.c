@@ -147,6 +147,8 @@ static int lock_claim(const struct locker *l, pawl_key key, struct claim claim, 
         i += rc == MOVED; /* a wait may look again as often as it is long */
         /* Finding the key may itself have taken locks, which fail in the same ways. */
         rc = rc > 0 ? 0 : ended(seat, seat_retry(seat, rc));
+        if (rc == -EAGAIN && fab_is_shm(seat->ep) && deadline != DEADLINE_TRY)
+            rc = world_now(seat->world) < deadline ? 0 : -ETIMEDOUT; /* the table was busy for seconds: a process is stopped */
     }
     return rc ? rc : -EAGAIN;
 }
@@ -266,6 +268,13 @@ int locker_check(const struct locker *l, const struct hold *h)
     if (locker_lost(l))
         return -PAWL_ELOST;
     return plausible(l, h) && l->seat.space->design->holds(&l->seat, h) ? 0 : -PAWL_ENOTOWNER;
+}
+
+int locker_wanted(const struct locker *l, const struct hold *h)
+{
+    const struct design *d = l->seat.space->design;
+    int rc = d->wanted ? locker_check(l, h) : -PAWL_ENOTSUP;
+    return rc ? rc : seat_retry(&l->seat, d->wanted(&l->seat, h));
 }
 
 /* ---- what a lock looks like ---- */

@@ -23,6 +23,10 @@ int memory_failed(const struct memory_session *m, int rc, pawl_key key)
                        (unsigned long long)m->locker.table.capacity);
     case -ENOSPC:
         return explain(rc, "%s has no room for another lock: every lock in it is in use", m->segment ? m->segment->path : m->name);
+    case -PAWL_ESEGMENT:
+        return explain(rc,
+                       "%s is damaged: a program that is not pawl, or another user, has written to it; drop it and make it anew",
+                       m->segment ? m->segment->path : m->name);
     case -EDEADLK:
         return explain(rc,
                        "two holders of the lock wait for each other, or the two ranges share an internal lock of the design '%s'",
@@ -73,6 +77,13 @@ static int check(struct pawl *p, const pawl_grant *g)
     struct memory_session *m = memory_of(p);
     struct hold h = hold_of(&m->locker.seat, g);
     return locker_check(&m->locker, &h);
+}
+
+static int wanted(struct pawl *p, const pawl_grant *g)
+{
+    struct memory_session *m = memory_of(p);
+    struct hold h = hold_of(&m->locker.seat, g);
+    return locker_wanted(&m->locker, &h);
 }
 
 static int extend(struct pawl *p, pawl_grant *g)
@@ -206,8 +217,8 @@ static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint
 
 #define CALLS                                                                                                                      \
     .on_memory = true, .lock = lock, .unlock = unlock, .lock_all = lock_all, .convert = convert, .extend = extend, .check = check, \
-    .query = query, .why = why, .lock_range = lock_range, .reshape = reshape, .split = split, .begin = memory_begin,               \
-    .pump = memory_pump, .cancel = memory_cancel, .admit = memory_admit
+    .query = query, .wanted = wanted, .why = why, .lock_range = lock_range, .reshape = reshape, .split = split,                    \
+    .begin = memory_begin, .pump = memory_pump, .cancel = memory_cancel, .admit = memory_admit
 
 const struct session_ops memory_ops = {
     .scheme = "local:",
@@ -217,6 +228,9 @@ const struct session_ops memory_ops = {
     .changed = memory_changed,
     CALLS,
 };
+
+/* Sessions that it opens have memory_ops. */
+const struct session_ops memory_system_ops = {.scheme = "system:", .open = memory_open_system};
 
 const struct session_ops memory_far_ops = {
     .close = memory_far_close,

@@ -105,7 +105,7 @@ static void keep(struct memory_session *m)
     struct fab_node *n = &m->far->node;
     struct keeper keeper;
     keeper_init(&keeper, &m->locker.seat, ROUND_NS);
-    uint64_t next = world_now(&world_real) + keeper.pause_ns, sent = 0;
+    uint64_t next = world_now(&world_real) + keeper.pause_ns, sent = 0, watch = 0;
     unsigned idle = 0;
     while (!__atomic_load_n(&m->handle.stop, __ATOMIC_ACQUIRE)) {
         uint64_t now = world_now(&world_real);
@@ -117,15 +117,23 @@ static void keep(struct memory_session *m)
             memory_notice_loss(m);
             next = world_now(&world_real) + keeper.pause_ns;
         }
+        uint64_t until = next;
+        if (async_watches(&m->handle.async)) {
+            if (now >= watch) {
+                async_look_at_watches(&m->handle);
+                watch = world_now(&world_real) + ASYNC_WATCH_NS;
+            }
+            until = min_u64(next, watch);
+        }
         uint64_t requests, due = fab_node_tick(n, &requests);
         idle = requests != sent || due != UINT64_MAX ? 0 : idle + 1;
         sent = requests;
-        if (serve_until(m, next, idle >= BUSY_ROUNDS))
+        if (serve_until(m, until, idle >= BUSY_ROUNDS))
             continue;
         if (idle < BUSY_ROUNDS || __atomic_load_n(&m->reapers, __ATOMIC_ACQUIRE))
             nap();
         else
-            sleep_until(m, next);
+            sleep_until(m, until);
     }
 }
 
@@ -133,12 +141,19 @@ static int open_session(struct memory_session *m)
 {
     char name[WORLD_NAME_LEN];
     world_process_name(name);
-    const struct session_params params = {.lease_ns = m->lease_ns, .proof = fab_node_proof(&m->far->node), .label = name};
-    int rc = session_open(&m->locker.seat, &params);
+    struct session_params params = {.lease_ns = m->lease_ns, .proof = fab_node_proof(&m->far->node), .label = name};
+    struct session_place place;
+    int rc = m->fabric ? far_fabric_assign(m->far, m->fabric, m->name, m->lease_ns, &place) : 0;
+    params.place = m->fabric ? &place : NULL;
+    if (!rc)
+        rc = session_open(&m->locker.seat, &params);
     if (rc == -PAWL_ELIMIT)
         return explain(rc, "%s: all %u sessions are in use", m->name, m->space.slot_count);
-    if (!rc && m->space.desc_size && !m->near.memory.base)
-        rc = fab_node_set_own(&m->far->node, m->session.home, (uint64_t)m->space.record_count * m->space.desc_size);
+    uint64_t own = (uint64_t)m->space.record_count * m->space.desc_size;
+    if (!rc && own && m->fabric)
+        rc = fab_ofi_set_own(m->fabric, m->session.home, own);
+    else if (!rc && own && !m->near.memory.base)
+        rc = fab_node_set_own(&m->far->node, m->session.home, own);
     return rc;
 }
 
@@ -164,6 +179,8 @@ static int connect_node(struct memory_session *m, const struct net_where *w)
 {
     uint64_t deadline = w->deadline;
     int rc = far_open(w, m->name, w->through_node ? 0 : fab_shm_proof(), deadline, &m->far);
+    if (!rc && m->far->node.can & VERBS_CAN_FABRIC)
+        return far_fabric_open(m->far, m->name, deadline, &m->fabric);
     if (rc || !(m->far->node.can & VERBS_CAN_NEAR))
         return rc;
     m->near.memory.base = far_map(m->far, w->space);
@@ -178,7 +195,8 @@ static int attach(struct memory_session *m, const struct net_where *w, const paw
 {
     struct layout_header header;
     const struct layout_header *h = &header;
-    int rc = far_attach(m->far, m->name, &header);
+    struct fab_ep *ep = m->fabric ? fab_ofi_ep(m->fabric) : &m->far->node.fab;
+    int rc = far_attach(ep, m->name, &header);
     if (!rc)
         rc = far_check_place(w, m->name, h);
     if (!rc)
@@ -187,7 +205,6 @@ static int attach(struct memory_session *m, const struct net_where *w, const paw
         return rc;
     layout_space(h, 0, &m->space);
     table_init(&m->locker.table, h, 0);
-    struct fab_ep *ep = &m->far->node.fab;
     if (m->near.memory.base) {
         fab_near_init(&m->near, &m->far->node, m->near.memory.base, m->space.slots,
                       space_slot_addr(&m->space, m->space.slot_count));
@@ -218,6 +235,7 @@ static void free_far(struct memory_session *m)
 {
     if (m->near.memory.base)
         munmap(m->near.memory.base, m->far->node.fab.size);
+    fab_ofi_close(m->fabric);
     far_close(m->far);
     if (m->pool_ready)
         fiber_pool_free(&m->pool);

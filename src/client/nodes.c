@@ -159,6 +159,13 @@ static int check(struct pawl *p, const pawl_grant *g)
     return nodes_told(nodes_of(p), rc ? rc : at->ops->check(at, g));
 }
 
+static int wanted(struct pawl *p, const pawl_grant *g)
+{
+    struct pawl *at = NULL;
+    int rc = nodes_of_grant(nodes_of(p), g, &at);
+    return nodes_told(nodes_of(p), rc ? rc : at->ops->wanted(at, g));
+}
+
 static int convert(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t deadline)
 {
     struct pawl *at = NULL;
@@ -250,14 +257,13 @@ static int lock_part(struct nodes *s, unsigned node, const pawl_want *wants, uns
 /* Locks of the first nodes were granted some time ago: their leases must still run (I1). */
 static int all_live(struct nodes *s, const pawl_grant *grants, unsigned count)
 {
-    for (unsigned i = 0; i < count; i++) {
-        struct pawl *at = nodes_opened(s, nodes_of_index(grants[i].index));
-        if (!seat_lives(&memory_of(at)->locker.seat)) {
-            nodes_told(s, -PAWL_ELOST);
-            return is_lost();
-        }
-    }
-    return 0;
+    const struct seat *seats[PAWL_ALL_MAX];
+    for (unsigned i = 0; i < count; i++)
+        seats[i] = &memory_of(nodes_opened(s, nodes_of_index(grants[i].index)))->locker.seat;
+    if (seats_live(seats, count))
+        return 0;
+    nodes_told(s, -PAWL_ELOST);
+    return is_lost();
 }
 
 /* Node by node, in the order of the nodes, so that no clients wait for each other in a circle. All or none. */
@@ -314,6 +320,7 @@ static const struct session_ops nodes_ops = {
     .extend = extend,
     .check = check,
     .query = query,
+    .wanted = wanted,
     .why = why,
     .lock_range = lock_range,
     .reshape = reshape,

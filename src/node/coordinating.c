@@ -80,6 +80,7 @@ static void close_service(struct coordinating *c)
 {
     service_close(&c->service);
     c->leads = false;
+    watch_forget(&c->watch);
 }
 
 /* ---- with etcd ---- */
@@ -146,6 +147,8 @@ static int leading_open(struct coordinating *c)
     return rc ? rc : open_service(c);
 }
 
+static void publish_figures(struct coordinating *c, unsigned hosts);
+
 static void answer_questions(struct coordinating *c)
 {
     static _Thread_local struct udp_batch batch;
@@ -174,6 +177,7 @@ static void leading_stand_by(struct coordinating *c)
         report(c, "stands by: %s", explained());
     for (uint64_t look_ns = 0; !*c->stop && !c->leads && !c->ended;) {
         answer_questions(c);
+        publish_figures(c, 0);
         if (host_now() < look_ns)
             continue;
         int rc = store_etcd_look(&c->store, host_now() + l->lease_ns / 4);
@@ -261,10 +265,13 @@ static void one_packet(struct coordinating *c, const void *data, uint32_t len, s
 static void send_answers(struct coordinating *c, const struct service_answer *answers, unsigned count)
 {
     struct udp_out out[UDP_BATCH];
+    uint64_t now = host_now();
     for (unsigned sent = 0; sent < count; sent += UDP_BATCH) {
         unsigned n = (unsigned)min_u64(UDP_BATCH, count - sent);
-        for (unsigned i = 0; i < n; i++)
+        for (unsigned i = 0; i < n; i++) {
             out[i] = (struct udp_out){.to = answers[sent + i].to, .len = answers[sent + i].len, .data = answers[sent + i].bytes};
+            watch_answer(&c->watch, c->params.space, answers[sent + i].bytes, answers[sent + i].to, now);
+        }
         udp_send(&c->udp, out, n);
     }
 }
@@ -305,6 +312,38 @@ static void publish(struct coordinating *c, unsigned hosts)
     pthread_mutex_unlock(&c->looking);
 }
 
+static void publish_figures(struct coordinating *c, unsigned hosts)
+{
+    const struct service *s = &c->service;
+    const struct coordinator *k = &s->coordinator;
+    uint64_t now = host_now();
+    struct figures_part p = {.kind = FIGURES_COORDINATOR, .ready = true, .at = c->udp.at};
+    struct coordinator_figures *f = &p.coordinator;
+    if (!figures_due(&c->board, now))
+        return;
+    *f = (struct coordinator_figures){.leads = c->leads, .stands_by = !c->leads, .watch = c->watch.counts};
+    if (c->leads) {
+        bool switches = k->design->packet->switch_packet;
+        f->term = k->term;
+        f->hosts = hosts;
+        f->hosts_max = k->config.machines;
+        f->keys = k->directory ? k->directory->used : 0;
+        f->locks = k->config.locks;
+        f->drops = k->drops;
+        f->granters = watch_granters(&c->watch);
+        f->granters_wanted = k->config.servers + (switches ? max_u64(k->config.racks, 1) : 0);
+        f->appends_failed = s->failed;
+        f->appended_bytes = s->store ? s->store->since_snapshot : 0;
+        f->log_bytes = s->store && !s->etcd ? s->file.end : 0;
+        p.ready = f->granters >= f->granters_wanted;
+    }
+    if (c->box)
+        mailbox_count(c->box, &f->mailbox_waiting, &f->mailbox_lost);
+    snprintf(p.space, sizeof p.space, "%s", c->params.space);
+    snprintf(p.design, sizeof p.design, "%s", c->params.design->name);
+    figures_publish(&c->board, &p);
+}
+
 void coordinating_own_switch(struct coordinating *c, struct net_addr at)
 {
     pthread_mutex_lock(&c->looking);
@@ -333,19 +372,24 @@ static void lead(struct coordinating *c)
         struct udp_out more = {.data = answers[0].bytes};
         while ((more.len = coordinator_more(&c->service.coordinator, answers[0].bytes, &more.to)))
             udp_send(&c->udp, &more, 1);
-        publish(c, coordinator_tick(&c->service.coordinator, host_now()));
+        unsigned hosts = coordinator_tick(&c->service.coordinator, host_now());
+        publish(c, hosts);
+        watch_service(&c->watch, &c->service, host_now());
+        publish_figures(c, hosts);
         service_steward_tick(&c->service, host_now());
     }
 }
 
 void coordinating_run(struct coordinating *c)
 {
+    figures_show(&c->board);
     while (!*c->stop && !c->ended) {
         if (c->leads)
             lead(c);
         if (c->etcd && !*c->stop)
             leading_stand_by(c);
     }
+    figures_hide(&c->board);
 }
 
 int coordinating_grow(struct coordinating *c, uint64_t locks)

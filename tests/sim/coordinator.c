@@ -19,7 +19,7 @@ static void campaigns(const char *name, uint64_t seeds)
     check_struck(&sum, FAULTS_COORDINATOR);
 }
 
-/* I23: coordinators crash, leaders change, and their outages are shorter than the membership lease. */
+/* I27: coordinators crash, leaders change, and their outages are shorter than the membership lease. */
 static void outages(const char *name)
 {
     const uint32_t faults = FAULT_BIT(FAULT_CRASH_COORDINATOR) | FAULT_BIT(FAULT_DISK) | FAULT_BIT(FAULT_ETCD);

@@ -211,6 +211,7 @@ void netlock_server_init(void *server, const struct rack_config *config, uint16_
 void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_server_tick(void *server, uint64_t now, struct outbox *out);
 const struct packet_drops *netlock_server_drops(const void *server);
+struct packet_figures netlock_switch_figures(const void *state);
 void netlock_server_apply(void *server, pawl_apply apply, void *ctx);
 
 extern const struct design design_netlock, design_netlock_switches;

@@ -65,7 +65,8 @@ static int recount_once(const struct seat *seat, uint64_t index, uint64_t w)
     /* At the last token there is no next one to mark the new count with: the readers must leave first. */
     if (c.unsure || (c.readers && token == WORD_TOKEN_MAX))
         return 0;
-    assert(c.readers <= WORD_READERS_MAX);
+    if (seat_damaged(seat, c.readers > WORD_READERS_MAX))
+        return -PAWL_ESEGMENT;
     uint64_t next = word_make(c.readers ? WORD_SHARED : WORD_FREE, c.readers, token == WORD_TOKEN_MAX ? token : token + 1);
     rc = fab_cas64(seat->ep, space_lock_addr(seat->space, index), w, next, &old);
     if (rc || old != w)
@@ -165,7 +166,7 @@ static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wo
     const struct space *space = f->seat->space;
     uint64_t index = record_index(word);
     if (index >= space->lock_count)
-        return -EFAULT; /* foreign code has overwritten the memory */
+        return -PAWL_ESEGMENT; /* foreign code has overwritten the memory */
     for (bool again = true; again;) {
         uint64_t w;
         int rc = fab_read64(f->seat->ep, space_lock_addr(space, index), &w);
@@ -243,4 +244,19 @@ int word_others_wait(const struct seat *seat, const struct hold *h)
 {
     struct queue q = {.seat = seat, .except = h};
     return seat_slots(seat, queue_slot, &q);
+}
+
+/* The waiters flag alone proves nothing: a waiter that was woken sets it when it enters, since it cannot know that it was the last.
+ * A reader that converts has no record that says so, but a flag of its own, and so has this hold while it does. */
+int word_wanted(const struct seat *seat, const struct hold *h)
+{
+    uint64_t w;
+    int rc = fab_read64(seat->ep, space_lock_addr(seat->space, h->index), &w);
+    if (rc || MISTAKE(seat->space->design->mistakes, WORD_MISTAKE_MUTE))
+        return rc;
+    if (w & WORD_UPGRADE)
+        return 1;
+    if (!(w & WORD_WAITERS))
+        return 0;
+    return MISTAKE(seat->space->design->mistakes, WORD_MISTAKE_RUMOUR) ? 1 : word_others_wait(seat, h);
 }

@@ -52,6 +52,7 @@ static void on_gone(void *user, unsigned client)
     struct campaign *c = user;
     for (unsigned i = 0; i < ACTORS_MAX; i++) {
         oracle_gone(&c->oracle, client * ACTORS_MAX + i);
+        campaign_asker_gone(c, client * ACTORS_MAX + i);
         c->op[client][i] = 0;
     }
 }
@@ -153,7 +154,7 @@ static bool forgot(const struct cluster *cl)
 }
 
 /* Whatever the design runs on. */
-static void report(const struct campaign *c, struct campaign_result *out)
+static void report(struct campaign *c, struct campaign_result *out)
 {
     *out = c->done;
     out->violations = c->oracle.violations;
@@ -168,6 +169,7 @@ static void report(const struct campaign *c, struct campaign_result *out)
         if (!(c->design->packet ? c->rack.clients[i].finished : c->cluster.clients[i].finished)) {
             snprintf(out->why, sizeof out->why, "I9: client %u did not get on after everything had healed (%u of %u done)", i,
                      *c->clients_done, c->clients);
+            campaign_violated(c, out->why);
             break;
         }
 }
@@ -266,7 +268,9 @@ static int begin(struct campaign *c, uint64_t safety_ns, unsigned clients)
 {
     c->safety_ns = safety_ns;
     c->clients = clients;
-    return oracle_init(&c->oracle, c->locks, c->design->features & DESIGN_TOKENS, valid, c);
+    int rc = oracle_init(&c->oracle, c->locks, c->design->features & DESIGN_TOKENS, valid, c);
+    c->oracle.told = campaign_violated;
+    return rc;
 }
 
 static int run_cluster(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)
@@ -416,7 +420,7 @@ static void check_lost(struct campaign_result *out)
     if (out->violations || !out->lost)
         return;
     out->violations++;
-    snprintf(out->why, sizeof out->why, "I23: %" PRIu64 " sessions were lost, though nothing but coordinators failed", out->lost);
+    snprintf(out->why, sizeof out->why, "I27: %" PRIu64 " sessions were lost, though nothing but coordinators failed", out->lost);
 }
 
 static int run_rack(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)
@@ -497,6 +501,7 @@ int campaign_run(const struct campaign_params *p, struct campaign_result *out)
     if (p->faults & FAULTS_COORDINATOR) /* leases of the coordinator change, and some holds are to outlast the shorter ones */
         c->long_ns *= 1 + mix64(p->seed ^ LONG_SALT) % 4;
     c->design = p->design;
+    c->beside = p->campaign == CAMPAIGN_BESIDE && p->design->features & DESIGN_BAST;
     c->shared = p->design->features & DESIGN_SHARED;
     c->convert = p->design->features & DESIGN_CONVERT;
     c->timeout = p->design->features & DESIGN_TIMEOUT;

@@ -27,6 +27,7 @@ static bool work(struct actor *a)
     for (unsigned after = 0; after < OPS_AFTER;) {
         a->ops->sleep(a, rng_below(&c->random, c->busy ? CAMPAIGN_BUSY_NS : c->mix.pause_ns));
         int rc = c->design->retune && swarm_chance(&c->random, c->mix.tune) ? campaign_tune(a)
+                 : c->beside                                                ? campaign_beside(a)
                  : c->busy                                                  ? campaign_busy_lock(a)
                  : c->calls && swarm_chance(&c->random, c->mix.order)       ? campaign_order(a)
                  : c->nests && swarm_chance(&c->random, c->mix.nested)      ? campaign_nested_locks(a)

@@ -168,9 +168,12 @@ static int actor_lock_all(struct actor *a, const pawl_want *wants, unsigned coun
     for (; to < c->params.nodes && !rc; to++)
         rc = lock_part(a, to, wants, count, deadline, holds);
     /* Locks of the first nodes were granted some time ago: their leases must still run (I1). */
-    for (unsigned i = 0; i < count && !rc && c->params.nodes > 1; i++)
-        if (!seat_lives(&cluster_task_of(a)->lockers[cluster_node_of(c, wants[i].key)].seat))
-            rc = told(a, -PAWL_ELOST);
+    if (!rc && c->params.nodes > 1) {
+        const struct seat *seats[ACTOR_WANTS_MAX];
+        for (unsigned i = 0; i < count; i++)
+            seats[i] = &cluster_task_of(a)->lockers[cluster_node_of(c, wants[i].key)].seat;
+        rc = seats_live(seats, count) ? 0 : told(a, -PAWL_ELOST);
+    }
     if (!rc || rc == -PAWL_ELOST)
         return rc;
     for (unsigned i = 0; i < count; i++) {
@@ -202,6 +205,14 @@ static int actor_rescale(struct actor *a, pawl_key key, uint64_t units, uint64_t
     const struct locker *l;
     int rc = locker_for(a, &key, &l);
     return told(a, rc ? rc : locker_rescale(l, key, units, deadline));
+}
+
+static int actor_wanted(struct actor *a, const struct hold *h)
+{
+    const struct locker *l;
+    const struct hold there = hold_there(h);
+    int rc = locker_at(a, node_of_hold(h), &l);
+    return told(a, rc ? rc : locker_wanted(l, &there));
 }
 
 static int actor_query(struct actor *a, pawl_key key, pawl_state *out)
@@ -264,6 +275,7 @@ const struct actor_ops cluster_actor_ops = {
     .layout = actor_layout,
     .retune = actor_retune,
     .rescale = actor_rescale,
+    .wanted = actor_wanted,
     .query = actor_query,
     .tidy = actor_tidy,
     .sleep = actor_sleep,
