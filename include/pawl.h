@@ -371,7 +371,8 @@ typedef struct pawl_work {
     uint32_t mode;  /* enum pawl_mode */
     uint32_t len;
     const void *bytes;
-    uint64_t reserved[2];
+    uint64_t generation; /* of the index: another one is of another name, which has the index after it. Of dense keys 0 */
+    uint64_t reserved[1];
 } pawl_work;
 
 /* Executes a call and returns the length of the reply, at most `room`. Called by one thread, in the order of tokens, and once for

@@ -44,6 +44,25 @@ static bool runs(struct service *s, uint64_t now)
     return s->steward.runs;
 }
 
+#define TERMS_MAX (2u * RACKS_MAX) /* of one packet or tick: one for the slots of each switch, and one for the switch */
+
+/* Terms are lives, and within those that the log has reserved. False: there are too few left. */
+static bool lend_lives(struct service *s)
+{
+    const struct coordinator *c = &s->coordinator;
+    if (c->lives - c->life < TERMS_MAX)
+        return false;
+    design_of(s)->steward_since(s->steward.memory, c->life);
+    return true;
+}
+
+static void take_lives(struct service *s)
+{
+    struct coordinator *c = &s->coordinator;
+    uint32_t term = design_of(s)->steward_since(s->steward.memory, 0);
+    c->life = (uint32_t)max_u64(c->life, min_u64(term, c->lives)); /* I15; members of an older build may know a higher one */
+}
+
 bool service_is_for_steward(const struct service *s, const void *data, uint32_t len)
 {
     const struct packet_head *h = data;
@@ -54,8 +73,10 @@ const struct outbox *service_steward_packet(struct service *s, const void *data,
 {
     assert(service_is_for_steward(s, data, len));
     outbox_clear(s->steward.out);
-    if (runs(s, now))
+    if (runs(s, now) && lend_lives(s)) {
         design_of(s)->steward_packet(s->steward.memory, data, len, now, s->steward.out);
+        take_lives(s);
+    }
     if (s->steward.out->packets && !service_leads(s))
         outbox_clear(s->steward.out); /* I22 */
     return s->steward.out;
@@ -63,8 +84,9 @@ const struct outbox *service_steward_packet(struct service *s, const void *data,
 
 void service_steward_tick(struct service *s, uint64_t now)
 {
-    if (!runs(s, now))
+    if (!runs(s, now) || !lend_lives(s))
         return;
     outbox_clear(s->steward.out);
     design_of(s)->steward_tick(s->steward.memory, now, s->steward.out);
+    take_lives(s);
 }

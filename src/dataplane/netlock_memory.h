@@ -39,19 +39,20 @@ struct netlock_lent {
 struct netlock_memory {
     uint64_t bytes;
     uint64_t arrays_at[NETLOCK_ARRAYS];
-    uint64_t open_at;       /* per lock, 64 bits: its index + 1, or NETLOCK_CLOSING with that; 0: it is not there */
-    uint64_t active_at;     /* per lock, 32 bits: packets between their first pass and their last */
-    uint64_t notify_at;     /* per lock, 32 bits: whether the server is told that the queue is empty */
-    uint64_t claims_at;     /* per request, 32 bits: 1 while a packet of it passes */
-    uint64_t quota_at;      /* per tenant */
-    uint64_t machines_at;   /* per host */
-    uint64_t servers_at;    /* per server, struct netlock_lent */
-    uint64_t owner_at;      /* per slot, 16 bits: number of the server that has its locks, + 1; 0: none */
-    uint64_t until_at;      /* 64 bits: until when the switch may grant, by CLOCK_BOOTTIME */
-    uint64_t term_at;       /* 32 bits: of the switch, as the active one */
-    uint64_t version_at;    /* 32 bits: of the table of locks */
-    uint64_t levels_at;     /* 32 bits: how many priorities have queues of their own; 0: there is one queue for all */
-    uint64_t unfinished_at; /* 64 bits: packets that wanted too many passes */
+    uint64_t open_at;        /* per lock, 64 bits: its index + 1, or NETLOCK_CLOSING with that; 0: it is not there */
+    uint64_t active_at;      /* per lock, 32 bits: packets between their first pass and their last */
+    uint64_t notify_at;      /* per lock, 32 bits: whether the server is told that the queue is empty */
+    uint64_t claims_at;      /* per request, 32 bits: 1 while a packet of it passes */
+    uint64_t quota_at;       /* per tenant */
+    uint64_t machines_at;    /* per host */
+    uint64_t servers_at;     /* per server, struct netlock_lent */
+    uint64_t owner_at;       /* per slot, 16 bits: number of the server that has its locks, + 1; 0: none */
+    uint64_t until_at;       /* 64 bits: until when the switch may grant, by CLOCK_BOOTTIME */
+    uint64_t term_at;        /* 32 bits: of the switch, as the active one */
+    uint64_t version_at;     /* 32 bits: of the table of locks */
+    uint64_t levels_at;      /* 32 bits: how many priorities have queues of their own; 0: there is one queue for all */
+    uint64_t generations_at; /* per index, 32 bits: the latest generation that was requested */
+    uint64_t unfinished_at;  /* 64 bits: packets that wanted too many passes */
     uint64_t lease_ns;
     uint32_t locks, requests, stride, tenants;
     uint32_t servers;

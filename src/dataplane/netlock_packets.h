@@ -78,6 +78,7 @@ struct netlock_sender {
     struct netlock_packet *(*add)(void *ctx);
     void *ctx;
     uint64_t index;      /* of the lock */
+    uint32_t generation; /* of the index, of requests that are passed on */
     uint32_t space;      /* of the rack's packets */
     uint32_t term;       /* of the switch */
     uint32_t host_life;  /* of the host whose request is passed on */
@@ -145,6 +146,7 @@ static inline void netlock_emit_forward(const struct netlock_pass *pass, const s
     struct netlock_packet *p = netlock_to_server(pass, s, type, s->host_life, (struct place){pass->machine, pass->port});
     if (!p)
         return;
+    p->head.generation = type == NETLOCK_ACQUIRE ? s->generation : 0;
     p->head.nonce = pass->nonce;
     p->mode = pass->mode;
     p->priority = pass->priority;

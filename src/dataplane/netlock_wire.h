@@ -44,6 +44,9 @@
  *            granter, if it sends the packet; bytes follow
  *   An ACQUIRE with PAYLOAD has data, stamp, pushed and bytes, too.
  *
+ * ACQUIRE and DATA have the generation of the index, if keys have names. All other packets name a request by a nonce, which is used
+ * once, or are about the index.
+ *
  * The head's epoch is the life of the packet's maker; in packets that the switch passes on, `life` is the switch's.
  */
 /* clang-format on */

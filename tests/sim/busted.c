@@ -108,6 +108,8 @@ static const struct {
     {"busted-fisslock-leak", {"I9:", "I11:"}},
     {"busted-fisslock-generation", {"I2:", "I7:", "I9:", "I11:"}},
     {"busted-fisslock-name-floor", {"I2:"}},
+    {"busted-netlock-generation", {"I7:"}},
+    {"busted-netlock-name-floor", {"I2:"}},
     {"busted-leader-deposed", {"I1:", "I2:", "I7:", "I9:", "I11:"}},
     {"busted-leader-ahead", {"I1:", "I2:", "I7:", "I9:", "I11:"}},
     {"busted-steward-fresh", {"I1:", "I2:", "I27:"}},

@@ -49,6 +49,13 @@ static void rare_packets(void)
     p.tenant = 0xffff;
     to_control("a tenant that there is not", &p);
     p = good;
+    p.head.generation = 7;
+    to_control("the first request of a generation", &p);
+    uint32_t *generation = at_memory(kit_at.generations_at + LOCK * sizeof *generation);
+    *generation = 9;
+    to_control("a request of a former generation", &p);
+    *generation = 0;
+    p = good;
     p.flags = NETLOCK_PAYLOAD;
     to_control("a payload", &p);
     static const uint8_t others[] = {NETLOCK_CONVERT, NETLOCK_STAY, NETLOCK_PROBE};

@@ -154,6 +154,12 @@ INLINE struct place server_of(uint8_t *b, uint64_t index)
     return (struct place){number < NETLOCK_SERVERS_MAX ? at.server[number] : 0, PORT_SERVER};
 }
 
+INLINE uint32_t generation_of(uint8_t *b, uint64_t index)
+{
+    const uint32_t *generation = cell(b, at.generations_at, index, 4);
+    return generation ? *(const volatile uint32_t *)generation : 0;
+}
+
 INLINE void emit(struct fan_work *w, uint8_t *b)
 {
     struct netlock_sender s = {.add = add_packet,
@@ -166,6 +172,7 @@ INLINE void emit(struct fan_work *w, uint8_t *b)
         const struct netlock_machine *m = cell(b, at.machines_at, w->pass.machine, sizeof *m);
         const uint32_t *notify = cell(b, at.notify_at, w->lock, 4);
         s.server = server_of(b, w->index);
+        s.generation = generation_of(b, w->index);
         s.host_life = m ? m->life : 0;
         s.notifies = notify && *notify;
     }
@@ -312,6 +319,8 @@ INLINE int on_host(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p
     if (type == NETLOCK_ACQUIRE &&
         ((is_ranked(b) && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= at.tenants || p->flags & NETLOCK_PAYLOAD))
         return pass(c, PLANE_CONTROL);
+    if (type == NETLOCK_ACQUIRE && p->head.generation != generation_of(b, p->head.index))
+        return pass(c, PLANE_CONTROL); /* the next generation begins, or the request is of a former one */
     return on_request(ctx, f, p, b, now, c);
 }
 

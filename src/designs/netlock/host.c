@@ -66,6 +66,7 @@ void host_say(struct requests *h, struct request *r, uint64_t now, struct outbox
         return;
     }
     p->head.index = netlock_word(&h->config, r->index);
+    p->head.generation = r->state == REQUEST_ASKING ? r->generation : 0;
     p->head.nonce = r->nonce;
     p->head.from.port = r->port;
     p->ticket = r->ticket;

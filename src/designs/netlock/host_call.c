@@ -120,6 +120,7 @@ void call_say(struct requests *h, struct request *r, uint64_t now, struct outbox
         return;
     }
     p->head.index = r->index;
+    p->head.generation = r->generation;
     p->head.nonce = r->nonce;
     p->head.from.port = r->port;
     p->data = p->head.to;

@@ -24,6 +24,8 @@ enum netlock_mistakes {
     NETLOCK_MISTAKE_CROWD = 1 << 26,        /* deadlocks: the threads of a session are taken for one */
     NETLOCK_MISTAKE_STALE = 1 << 27,        /* deadlocks: a former holder is taken for one */
     NETLOCK_MISTAKE_RECALL = 1 << 28,       /* a NOTIFY that is retransmitted counts as an arrival, and each is answered by LAST */
+    NETLOCK_MISTAKE_GENERATION = 1 << 29,   /* switch and servers take requests of all generations of an index */
+    NETLOCK_MISTAKE_FLOOR = 1 << 30,        /* the tokens of a new generation begin where those of the index ended */
 };
 
 #endif

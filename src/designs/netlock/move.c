@@ -271,7 +271,7 @@ static void go_live(struct nl_switch *w, uint32_t lock, uint64_t token, uint64_t
 {
     assert(switch_control(w, lock)->state == CONTROL_TAKING && switch_ends(w, lock) & NETLOCK_OVER); /* I1: nothing was granted */
     switch_control(w, lock)->stopped = true;
-    plane_set(switch_plane(w), NETLOCK_TOKEN, lock, token);
+    plane_set(switch_plane(w), NETLOCK_TOKEN, lock, switch_token(w, plane_index(switch_plane(w), lock), token));
     enter_state(w, lock, CONTROL_LIVE, now);
     switch_control(w, lock)->next_ns = now + AGAIN * w->config.retry_ns;
     w->counts.moved_in++;

@@ -165,6 +165,7 @@ uint64_t netlock_steward_bytes(const struct rack_config *config);
 void netlock_steward_init(void *state, const struct rack_config *config, uint32_t life, bool fresh, uint64_t now);
 void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_steward_tick(void *state, uint64_t now, struct outbox *out);
+uint32_t netlock_steward_since(void *state, uint32_t life);
 
 /* The steward's latest assignments, as BEAT and TERM carry them. */
 struct netlock_table {

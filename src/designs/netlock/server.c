@@ -238,6 +238,19 @@ static void enter(struct server *s, struct lock *l, struct entry *e, uint64_t no
     server_pump(s, l, now, out);
 }
 
+/* Whether a request or a deed is of the lock's generation, or of the next. Those of a former one are late duplicates: no host uses
+ * it any more (cluster/coordinator_names.c). Requests that wait here are granted, and their hosts give them back. */
+static bool is_of_lock(struct server *s, const struct packet_head *h)
+{
+    struct lock *l = server_lock(s, h->index);
+    if (h->generation < l->generation && !MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_GENERATION)) {
+        s->drops.stale++;
+        return false;
+    }
+    l->generation = h->generation > l->generation ? h->generation : l->generation;
+    return true;
+}
+
 static void on_acquire(struct server *s, struct entry *e, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     struct lock *l = server_lock(s, p->head.index);
@@ -444,6 +457,8 @@ static void on_request(struct server *s, const struct netlock_packet *p, uint32_
         s->drops.bad++;
         return;
     }
+    if (h->type == NETLOCK_ACQUIRE && !is_of_lock(s, h))
+        return;
     if (h->nonce == e->nonce)
         e->port = h->from.port; /* the process that asked before, for any of its host, may be gone */
     /* The lock has a place in the switch, in a round that this server does not know of: TAKE has not come, or this server has lost
@@ -465,9 +480,10 @@ static void on_request(struct server *s, const struct netlock_packet *p, uint32_
 static void on_host(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct client *c = &s->clients[p->head.from.machine];
-    if (p->head.type == NETLOCK_DATA)
+    bool data = p->head.type == NETLOCK_DATA;
+    if (data && is_of_lock(s, &p->head))
         server_on_data(s, p, len, out);
-    else if (!admit(s, c, p, now, out))
+    else if (data || !admit(s, c, p, now, out))
         return;
     else if (p->head.type == NETLOCK_LEASE)
         on_lease(s, c, p, now, out);

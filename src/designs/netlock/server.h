@@ -50,6 +50,7 @@ struct lock {
     uint32_t run;                     /* such a request may be the push of that number, */
     uint32_t busy_next, busy_prev;    /* among the locks that have something to say again; lock + 1 */
     uint32_t arrivals, peak, waiters; /* for Algorithm 3 */
+    uint32_t generation;              /* of the index: the latest that was requested */
     uint32_t upgrader;                /* the reader that wants to write; entry + 1, 0: none */
     uint8_t mode, place;
     uint8_t levels;       /* how many priorities have queues in the switch; 0: all, or none */
@@ -154,11 +155,14 @@ static inline uint64_t server_next_lock(const struct server *s, uint64_t index)
     return index;
 }
 
-/* The latest token that may have been given for a lock. */
+/* The latest token that may have been given for a lock, or for its name when that had another lock. */
 static inline uint64_t server_token(struct server *s, const struct lock *l)
 {
     const struct server_slot *slot = server_slot(s, server_lock_index(s, l));
-    return max_u64(l->token, max_u64(s->switch_life, slot->term) << NETLOCK_TOKEN_BITS);
+    uint64_t life = max_u64(s->switch_life, slot->term);
+    if (!MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_FLOOR))
+        life = max_u64(life, l->generation);
+    return max_u64(l->token, life << NETLOCK_TOKEN_BITS);
 }
 
 static inline struct place server_switch(const struct server *s)

@@ -50,8 +50,12 @@ static void do_it(struct server *s, const struct netlock_packet *p, uint32_t len
     d->code = p->flags & NETLOCK_VOID ? NETLOCK_VOIDED : passes(s, p) ? NETLOCK_DONE : NETLOCK_FENCED;
     if (d->code != NETLOCK_DONE)
         return;
-    const pawl_work work = {
-        .lock = p->head.index, .token = p->token, .mode = p->mode, .len = len - (uint32_t)sizeof *p, .bytes = p + 1};
+    const pawl_work work = {.lock = p->head.index,
+                            .generation = p->head.generation,
+                            .token = p->token,
+                            .mode = p->mode,
+                            .len = len - (uint32_t)sizeof *p,
+                            .bytes = p + 1};
     size_t replied = s->apply(s->apply_ctx, &work, d->bytes, sizeof d->bytes);
     assert(replied <= sizeof d->bytes);
     d->len = (uint16_t)replied;

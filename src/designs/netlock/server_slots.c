@@ -29,9 +29,10 @@ static void forget(struct server *s, unsigned slot, uint64_t now)
     }
     for (uint64_t i = slot; i < s->config.locks; i += s->config.servers) {
         struct lock *l = server_lock(s, i);
-        uint32_t arrivals = l->arrivals; /* says that it is on the list of those to be reported */
+        /* `arrivals` says that it is on the list of those to be reported. */
+        const struct lock kept = {.arrivals = l->arrivals, .generation = l->generation};
         server_set_busy(s, l, false);
-        *l = (struct lock){.arrivals = arrivals};
+        *l = kept;
     }
     s->slots[slot] = (struct server_slot){0};
 }

@@ -86,9 +86,13 @@ static bool alive(const struct steward_member *m, uint64_t now)
 }
 
 /* A term above all earlier ones, of this steward and of earlier lives: lives are further apart than the terms that a life gave, as
- * long as it gave at most one in a quarter of a second on average. */
+ * long as it gave at most one in a quarter of a second on average. With a coordinator, terms and generations of names are lives of
+ * one counter: a term is above all generations before it, and a generation above all terms before it. So tokens of a name rise
+ * whichever of them they begin with (I2). */
 static uint32_t next_term(struct steward *s, uint64_t now)
 {
+    if (s->floor)
+        return s->term = (s->floor > s->term ? s->floor : s->term) + 1;
     uint32_t timely = s->life + (uint32_t)((now - s->began_ns) >> NETLOCK_TERM_TICK_SHIFT);
     s->term = timely > s->term ? timely : s->term + 1;
     return s->term;
@@ -308,6 +312,13 @@ void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_
     }
     netlock_steward_tick(s, now, out);
     answer(s, p, out);
+}
+
+uint32_t netlock_steward_since(void *state, uint32_t life)
+{
+    struct steward *s = state;
+    s->floor = life > s->floor ? life : s->floor;
+    return s->term;
 }
 
 uint64_t netlock_steward_tick(void *state, uint64_t now, struct outbox *out)

@@ -36,6 +36,7 @@ struct steward {
     uint64_t began_ns, open_ns; /* assigns from then on */
     uint32_t life;
     uint32_t term;    /* the latest */
+    uint32_t floor;   /* of terms: the coordinator's latest life; 0: there is no coordinator */
     bool fresh;       /* nothing was assigned before this life */
     bool heard_lease; /* a switch or server still has one from before */
     struct steward_member switches[STEWARD_SWITCHES], servers[RACK_SERVERS_MAX];

@@ -31,7 +31,8 @@ static uint64_t lay_out(struct nl_switch *w, const struct rack_config *c)
     w->reports_max = (uint32_t)min_u64(c->locks, SWITCH_REPORTED_MAX);
     at += round_up((uint64_t)(p.locks + 2 * w->reports_max) * sizeof(struct demand), CACHE_LINE);
     w->plane_at = at;
-    return at + plane_bytes(&p);
+    w->generations_at = round_up(at + plane_bytes(&p), CACHE_LINE);
+    return w->generations_at + round_up(c->locks * sizeof(uint32_t), CACHE_LINE) + NETLOCK_CELL_MAX;
 }
 
 uint64_t netlock_switch_bytes(const struct rack_config *c)
@@ -47,6 +48,8 @@ void netlock_switch_describe(const struct rack_config *c, struct netlock_memory 
     memset(m, 0, sizeof *m);
     lay_out(&scratch, c);
     plane_describe(&p, scratch.plane_at, m);
+    m->generations_at = scratch.generations_at;
+    m->bytes = netlock_switch_bytes(c);
     m->machines_at = scratch.machines_at;
     m->servers_at = offsetof(struct nl_switch, servers);
     m->owner_at = offsetof(struct nl_switch, owner);
@@ -124,7 +127,7 @@ static void wipe(struct nl_switch *w)
     for (uint32_t lock = 0; in_kernel && lock < plane->config.locks; lock++)
         if (switch_control(w, lock)->state != CONTROL_NONE)
             plane_remove(plane, lock);
-    memset(w, 0, netlock_switch_bytes(&config));
+    memset(w, 0, w->generations_at);
     lay_out(w, &config);
     const struct plane_config p = plane_config_of(&config);
     plane_init(switch_plane(w), &p);
@@ -225,6 +228,7 @@ static void emit(struct nl_switch *w, uint32_t lock, const struct netlock_pass *
     struct netlock_sender s = sender_of(w, plane_index(switch_plane(w), lock), out);
     if (pass->out & NETLOCK_OUT_TO_SERVER) {
         s.server = switch_server_place(w, s.index);
+        s.generation = *switch_generation(w, s.index);
         s.host_life = switch_machine(w, pass->machine)->life;
         s.notifies = switch_control(w, lock)->state == CONTROL_LIVE;
     }
@@ -268,6 +272,45 @@ static void run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, c
 void switch_run(struct nl_switch *w, uint32_t lock, struct netlock_pass *pass, uint64_t now, struct outbox *out)
 {
     run(w, lock, pass, NULL, 0, now, out);
+}
+
+/* ---- generations ---- */
+
+uint64_t switch_token(struct nl_switch *w, uint64_t index, uint64_t token)
+{
+    uint64_t floor = (uint64_t)*switch_generation(w, index) << NETLOCK_TOKEN_BITS;
+    return MISTAKE(w->config.mistakes, NETLOCK_MISTAKE_FLOOR) ? token : max_u64(token, floor);
+}
+
+/* The first request of a generation: tokens begin at it (I2). Requests of the former one that are still in the queue are granted,
+ * and their hosts give them back. */
+static void begin_generation(struct nl_switch *w, uint64_t index, uint32_t generation)
+{
+    struct plane *plane = switch_plane(w);
+    uint32_t lock = plane_match(plane, index), *now = switch_generation(w, index);
+    assert(generation > *now);
+    if (lock == PLANE_NO_LOCK) {
+        __atomic_store_n(now, generation, __ATOMIC_RELEASE);
+        return;
+    }
+    plane_shut(plane, lock);
+    __atomic_store_n(now, generation, __ATOMIC_RELEASE); /* the kernel compares it, too */
+    plane_set(plane, NETLOCK_TOKEN, lock, switch_token(w, index, plane_get(plane, NETLOCK_TOKEN, lock)));
+    plane_reopen(plane, lock);
+}
+
+/* Whether a request is of the index's generation, or of the next. */
+static bool is_of_lock(struct nl_switch *w, const struct packet_head *h)
+{
+    uint32_t generation = *switch_generation(w, h->index);
+    if (likely(h->generation == generation))
+        return true;
+    if (h->generation > generation) {
+        begin_generation(w, h->index, h->generation);
+        return true;
+    }
+    w->drops.stale++; /* a late duplicate: no host uses the former one any more (cluster/coordinator_names.c) */
+    return MISTAKE(w->config.mistakes, NETLOCK_MISTAKE_GENERATION);
 }
 
 /* ---- packets of hosts ---- */
@@ -397,7 +440,7 @@ static void on_host(struct nl_switch *w, const struct netlock_packet *p, uint32_
         struct netlock_packet *a = answer(w, &p->head, NETLOCK_REFUSED, out);
         if (a)
             a->code = NETLOCK_POLICY;
-    } else {
+    } else if (p->head.type != NETLOCK_ACQUIRE || is_of_lock(w, &p->head)) {
         on_request(w, p, len, now, out);
     }
 }

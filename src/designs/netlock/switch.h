@@ -101,6 +101,7 @@ struct nl_switch {
     uint32_t slide_next;  /* where the latest defragmentation ended */
     struct netlock_lent servers[RACK_SERVERS_MAX];
     uint64_t plane_at, control_at, machines_at, demands_at;
+    uint64_t generations_at; /* by index, of all locks; behind everything else, since it outlasts a term */
 };
 
 static inline struct plane *switch_plane(struct nl_switch *w)
@@ -114,6 +115,11 @@ static inline struct control *switch_control(struct nl_switch *w, uint32_t lock)
 static inline struct netlock_machine *switch_machine(struct nl_switch *w, uint16_t machine)
 {
     return (struct netlock_machine *)(void *)((char *)w + w->machines_at) + machine;
+}
+/* The latest generation of an index that was requested. */
+static inline uint32_t *switch_generation(struct nl_switch *w, uint64_t index)
+{
+    return (uint32_t *)(void *)((char *)w + w->generations_at) + index;
 }
 static inline struct demand *switch_reports(struct nl_switch *w)
 {
@@ -189,6 +195,9 @@ void switch_notify(struct nl_switch *w, uint32_t lock, uint64_t now, struct outb
 
 /* Questions of an operator (command.c). */
 void switch_on_command(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
+
+/* The token of a lock that comes to the switch with this one: its name may have had higher ones with another lock. */
+uint64_t switch_token(struct nl_switch *w, uint64_t index, uint64_t token);
 
 /* ---- the control plane (move.c, control.c) ---- */
 

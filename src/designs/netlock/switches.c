@@ -98,3 +98,12 @@ uint64_t switches_steward_tick(void *state, uint64_t now, struct outbox *out)
         next = min_u64(next, netlock_steward_tick(s->memory + d * s->each, now, out));
     return next;
 }
+
+uint32_t switches_steward_since(void *state, uint32_t life)
+{
+    struct stewards *s = state;
+    uint32_t latest = 0;
+    for (unsigned d = 0; d < s->config.racks; d++)
+        latest = (uint32_t)max_u64(latest, netlock_steward_since(s->memory + d * s->each, life));
+    return latest;
+}

@@ -19,5 +19,6 @@ uint64_t switches_steward_bytes(const struct rack_config *config);
 void switches_steward_init(void *state, const struct rack_config *config, uint32_t life, bool fresh, uint64_t now);
 void switches_steward_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t switches_steward_tick(void *state, uint64_t now, struct outbox *out);
+uint32_t switches_steward_since(void *state, uint32_t life);
 
 #endif

@@ -459,6 +459,8 @@ struct packet_design {
     void (*steward_init)(void *state, const struct rack_config *config, uint32_t life, bool fresh, uint64_t now);
     void (*steward_packet)(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out); /* answers its sender */
     uint64_t (*steward_tick)(void *state, uint64_t now, struct outbox *out);
+    /* Its terms are above this life from now on, which is the latest that the coordinator gave. Returns its latest term. */
+    uint32_t (*steward_since)(void *state, uint32_t life);
 
     /* ---- a lock server; null: the design needs none ---- */
     uint64_t (*server_bytes)(const struct rack_config *config);

@@ -22,17 +22,22 @@ size_t campaign_apply(void *user, const pawl_work *w, void *out, size_t room)
     struct campaign *c = user;
     struct campaign_data *d = &c->data[w->lock];
     struct order o;
-    struct reply r = {.before = d->value};
-    assert(w->len == sizeof o && room >= sizeof r && w->lock < c->locks);
+    assert(w->len == sizeof o && room >= sizeof(struct reply) && w->lock < c->locks);
     memcpy(&o, w->bytes, sizeof o);
     assert(o.number && o.number <= c->orders && o.number < CAMPAIGN_ORDERS_MAX);
     if (c->fates[o.number] == FATE_DONE)
         oracle_violation(&c->oracle, "I14: order %" PRIu64 " was done twice under lock %" PRIu64, o.number, w->lock);
     if (c->fates[o.number] == FATE_BARRED)
         oracle_violation(&c->oracle, "I14: order %" PRIu64 " was done after its client had heard that it was not", o.number);
+    if (w->generation > d->generation) /* another name has the index */
+        *d = (struct campaign_data){.generation = w->generation};
+    struct campaign_data former = {0};
+    if (w->generation < d->generation) /* late: the name that had the index before is gone, and so are its data */
+        d = &former;
     if (w->token < d->written || (w->mode == PAWL_EXCLUSIVE && w->token < d->read))
         oracle_violation(&c->oracle, "I14: order %" PRIu64 " was done under token %" PRIu64 " of lock %" PRIu64 ", after %" PRIu64,
                          o.number, w->token, w->lock, max_u64(d->written, d->read));
+    const struct reply r = {.before = d->value};
     c->fates[o.number] = FATE_DONE;
     c->done.orders++;
     sim_note(c->sim, "DONE", 0, w->lock, o.number);

@@ -14,6 +14,7 @@
 /* Of each lock: what its data server keeps, and under which tokens it was written and read last. */
 struct campaign_data {
     uint64_t value, written, read;
+    uint64_t generation; /* of the index: another one is of another name */
 };
 #define CAMPAIGN_ORDERS_MAX 65536u /* more than all clients of a run give */
 

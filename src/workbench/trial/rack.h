@@ -274,6 +274,8 @@ struct sim_addr rack_sim_addr(struct net_addr a);
 
 /* The lock that the key's name has. 0, -ETIMEDOUT, -ECANCELED or -PAWL_ELOST. */
 int rack_find(struct actor *a, uint64_t key, uint64_t deadline, struct packet_ask *out);
+/* Whether the key still has the lock that was found: the request may begin now, in the same step. */
+bool rack_knows(const struct rack_host *h, uint64_t key, const struct packet_ask *ask);
 void rack_found(struct rack_host *h, const struct coord_key *answer);
 /* The coordinator asks which keys the host uses. */
 void rack_retire(struct rack_host *h, const struct coord_retire *p, struct sim_addr from);

@@ -175,7 +175,7 @@ int rack_box_add(struct rack *r, struct rack_box *b, enum rack_box_kind kind, st
     b->member = (struct rack_member){
         .rack = r, .host = host, .port = PORT_SERVER, .role = COORD_SERVER, .welcomed = rack_box_welcome, .ended = rack_box_ended};
     host->server = true;
-    if (r->coordinator && kind == RACK_SERVER && d->family == PACKET_SERVER &&
+    if (r->coordinator && kind == RACK_SERVER && (d->family == PACKET_SERVER || d->family == PACKET_NETLOCK) &&
         !(b->newest = sim_alloc(r->config.locks * sizeof *b->newest)))
         return -ENOMEM;
     return rack_box_start(b);

@@ -279,6 +279,8 @@ static int gather_ask(void *caller, unsigned i, bool wait)
         return 0;
     if (!rack_client_valid(c))
         return -PAWL_ELOST;
+    if (c->rack->coordinator && !rack_knows(c->host, g->wants[i].key.id, &g->asks[i]))
+        return -ESTALE; /* the host has forgotten the key since it was found: I7 */
     int rc = idle_request(c, &g->asks[i].request);
     if (rc)
         return rc;
@@ -322,6 +324,22 @@ static void gather_give_back(void *caller, unsigned i)
         g->lost = true;
 }
 
+/* Where there are fewer indexes than names, each name that is found may take the index of one that was found before. A name that is
+ * locked keeps its index. */
+static int lock_one_by_one(struct actor *a, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
+{
+    unsigned n = 0;
+    int rc = 0;
+    for (; n < count && !rc; n++)
+        rc = actor_lock(a, wants[n].key, wants[n].mode, deadline, &holds[n]);
+    if (!rc)
+        return 0;
+    for (n--; n-- > 0;)
+        if (actor_unlock(a, &holds[n]) == -PAWL_ELOST)
+            rc = -PAWL_ELOST;
+    return rc;
+}
+
 static int actor_lock_all(struct actor *a, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
 {
     static const struct gather_ops ops = {
@@ -334,6 +352,8 @@ static int actor_lock_all(struct actor *a, const pawl_want *wants, unsigned coun
         rc = c->rack->coordinator ? rack_find(a, wants[i].key.id, deadline, &g.asks[i]) : 0;
     }
     rc = rc ? rc : gather(&ops, &g, count, deadline != DEADLINE_TRY);
+    if (rc == -ESTALE && !g.lost)
+        return lock_one_by_one(a, wants, count, deadline, holds);
     return rc && g.lost ? -PAWL_ELOST : rc;
 }
 

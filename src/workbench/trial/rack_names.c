@@ -30,6 +30,11 @@ static bool is_known(const struct rack_host *h, uint64_t key)
     return h->known[key].generation && host_names_know(&h->names, &h->known[key]);
 }
 
+bool rack_knows(const struct rack_host *h, uint64_t key, const struct packet_ask *ask)
+{
+    return is_known(h, key) && h->known[key].index == ask->index && h->known[key].generation == ask->generation;
+}
+
 int rack_find(struct actor *a, uint64_t key, uint64_t deadline, struct packet_ask *out)
 {
     struct rack_task *t = rack_task_of(a);

@@ -109,6 +109,12 @@ static uint32_t *newest_of(const struct rack *r, unsigned rack)
     return r->newest ? r->newest + rack * r->config.locks : NULL;
 }
 
+/* NetLock's switch lets packets between hosts and servers pass. */
+static uint32_t *watched(const struct rack *r, unsigned rack, const struct packet_head *h)
+{
+    return r->design->family == PACKET_NETLOCK && h->to.machine != MACHINE_SWITCH ? NULL : newest_of(r, rack);
+}
+
 static void switch_welcome(struct rack_member *m)
 {
     struct rack *r = m->rack;
@@ -182,9 +188,11 @@ static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *p
     _Alignas(8) uint8_t data[SIM_PACKET_MAX];
     memcpy(data, packet->data, packet->len);
     r->design->switch_packet(r->switches[rack], data, packet->len, sim_now(&r->sim), &r->outbox);
-    rack_watch_generation(r, newest_of(r, rack), (const struct packet_head *)(const void *)data);
+    rack_watch_generation(r, watched(r, rack, (const struct packet_head *)(const void *)data),
+                          (const struct packet_head *)(const void *)data);
     switch_emit(r, packet);
-    rack_come_late(r, newest_of(r, rack), data, packet->len, decide, &r->switch_members[rack]);
+    rack_come_late(r, watched(r, rack, (const struct packet_head *)(const void *)data), data, packet->len, decide,
+                   &r->switch_members[rack]);
     if (r->design->switch_stale && r->design->switch_stale(r->switches[rack]))
         switch_anew(r, rack, ++r->life);
 }
