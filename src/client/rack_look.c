@@ -5,6 +5,7 @@
 #include "world/world.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -256,6 +257,9 @@ int rack_look_claims(const struct rack_look *l, uint64_t index, inspect_claim_fn
                                                   .expiry_ns = add_saturating(now, c->left_ns),
                                                   .opened_s = c->opened_s}};
         memcpy(claim.session.label, c->label, sizeof c->label);
+        char ip[NET_ADDR_TEXT];
+        net_addr_print_ip(l->claims[i].at, ip);
+        snprintf(claim.session.host, sizeof claim.session.host, "%.*s", (int)sizeof claim.session.host - 1, ip);
         rc = fn(ctx, &claim);
     }
     return rc;
