@@ -50,7 +50,7 @@ static void take_sample(void)
         if (parts[i].kind == FIGURES_GRANTER) {
             s.packets += g->packets;
             for (unsigned by = 0; by < GRANT_DECIDERS; by++)
-                s.grants += g->grants[by];
+                s.grants += g->grants[by] == PACKET_UNCOUNTED ? 0 : g->grants[by];
             s.waits += g->design.waited == PACKET_UNCOUNTED ? 0 : g->design.waited;
             s.losses += g->design.lapsed == PACKET_UNCOUNTED ? 0 : g->design.lapsed;
         } else if (parts[i].kind == FIGURES_MEMORY) {
@@ -261,7 +261,8 @@ static void write_part(struct json *j, const struct figures_part *p)
         json_string(j, "role", g->is_switch ? "switch" : "lock server");
         json_u64(j, "life", g->life);
         json_u64(j, "packets", g->packets);
-        json_u64(j, "grants", g->grants[GRANT_BY_SWITCH] + g->grants[GRANT_BY_SERVER] + g->grants[GRANT_BY_AGENT]);
+        json_u64_if(j, "grants", g->grants[GRANT_BY_SWITCH] != PACKET_UNCOUNTED,
+                    g->grants[GRANT_BY_SWITCH] + g->grants[GRANT_BY_SERVER] + g->grants[GRANT_BY_AGENT]);
         json_u64_if(j, "waiting", g->design.waiting != PACKET_UNCOUNTED, g->design.waiting);
         json_bool(j, "alone", g->alone);
         json_bool(j, "superseded", g->superseded);
