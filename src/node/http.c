@@ -124,7 +124,7 @@ int http_open(struct net_addr *at, struct http **out)
 {
     struct http *h = calloc(1, sizeof *h);
     int fd = h ? listen_at(at) : explain(-ENOMEM, "out of memory");
-    if (fd < 0) {
+    if (!h || fd < 0) {
         free(h);
         return fd;
     }
