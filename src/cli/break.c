@@ -122,7 +122,7 @@ static void put_process(FILE *out, const struct inspect_session *s)
     cli_session_name(s, name);
     fputs(name, out);
     if (s->machine)
-        fprintf(out, " of host %" PRIu32, s->machine);
+        fprintf(out, " of host %" PRIu32 " at %s", s->machine, s->host);
 }
 
 static int announce(const struct breaking *b)

@@ -267,6 +267,8 @@ void cli_json_session(struct json *j, const struct inspect_session *s)
     cli_command_of(s, command);
     if (s->machine)
         json_u64(j, "machine", s->machine);
+    if (*s->host)
+        json_string(j, "address", s->host);
     json_u64(j, "session", s->slot);
     if (s->pid)
         json_u64(j, "pid", s->pid);

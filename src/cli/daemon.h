@@ -13,7 +13,7 @@ struct daemon_options {
 /* clang-format off */
 #define DAEMON_OPTIONS(to_)                                                                                                        \
     {"log", 0, ARG_STRING, "FORMAT", "format of the log on standard error: text or json; default text", &(to_)->log, NULL},                        \
-    {"http", 0, ARG_STRING, "[ADDRESS:]PORT", "where to answer HTTP: /metrics, /healthz, /readyz; default not; a port alone: on loopback", \
+    {"http", 0, ARG_STRING, "[ADDRESS:]PORT", "where to answer HTTP: the live page, /metrics, /healthz, /readyz; default nowhere; a port alone: on loopback", \
      &(to_)->http, NULL},                                                                                                                   \
     {"config", 0, ARG_STRING, "FILE", "options from a file: a line is OPTION = VALUE; those on the command line count where both are given", \
      &(to_)->config, NULL},                                                                                                                 \

@@ -25,11 +25,12 @@ static const struct arg table[] = {
 static const struct args usage = {
     .command = "pawl show",
     .usage = "[NAME] [--space URI] [--json]\n"
-             "       pawl show switch [--pin DIR] [--json]",
+             "       pawl show switch [--pin DIR | --space URI] [--json]",
     .about =
         "Shows a lock with the sessions that hold it and wait for it; without NAME the space and all its sessions. 'switch' is\n"
         "the switch in this machine's kernel, whether its process runs or not: how many packets it answered, dropped and passed,\n"
-        "why, and how many of each type. To show a lock of that name, say '-- switch'.",
+        "why, and how many of each type. With --space it is all switches of that rack: where they are, their lives, and when the\n"
+        "coordinator heard of them last. To show a lock of that name, say '-- switch'.",
     .after = "A session is live, or expired (its lease ran out), dead (its process ended) or broken (by 'pawl break'):\n"
              "the next client that asks gets the locks of such a session. A lock that was never taken is free.\n\n"
              "Exit status: 0 shown, 1 no such space or switch, 2 wrong usage, 69 the space cannot be used.",
@@ -181,6 +182,17 @@ static int show_rack_lock(const struct rack_look *rack, const char *place, const
     return rc ? cli_fail("show", rc) : 0;
 }
 
+static void print_hosts(const struct rack_look *rack)
+{
+    for (unsigned i = 0; i < rack->hosts; i++) {
+        const struct coord_host *h = &rack->list[i].host;
+        char at[NET_ADDR_TEXT];
+        net_addr_print(h->at, at);
+        printf("%shost %4" PRIu32 "  at %-21s  life %" PRIu32 "%s\n", i ? "" : "\n", h->machine, at, h->life,
+               rack->list[i].silent ? ", does not answer" : "");
+    }
+}
+
 static int show_rack(const struct rack_look *rack, const char *place)
 {
     const struct coord_hosts *a = &rack->about;
@@ -189,6 +201,7 @@ static int show_rack(const struct rack_look *rack, const char *place)
         printf("space      %s\ndesign     %s\nkeys       %s, room for %" PRIu64 " locks\n", place, a->design,
                cli_keys_name(rack_look_keys(rack)), a->locks);
         printf("hosts      %u, each with up to %" PRIu32 " sessions of %" PRIu32 " holds\n", rack->hosts, a->sessions, a->requests);
+        print_hosts(rack);
         return 0;
     }
     json_open(&j, stdout);
@@ -199,6 +212,19 @@ static int show_rack(const struct rack_look *rack, const char *place)
     json_u64(&j, "sessions_max", a->sessions);
     json_u64(&j, "holds_max", a->requests);
     json_u64(&j, "hosts", rack->hosts);
+    json_array(&j, "host_list");
+    for (unsigned i = 0; i < rack->hosts; i++) {
+        const struct coord_host *h = &rack->list[i].host;
+        char at[NET_ADDR_TEXT];
+        net_addr_print(h->at, at);
+        json_object(&j, NULL);
+        json_u64(&j, "host", h->machine);
+        json_string(&j, "at", at);
+        json_u64(&j, "life", h->life);
+        json_bool(&j, "silent", rack->list[i].silent);
+        json_end(&j);
+    }
+    json_end(&j);
     return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
 }
 
@@ -219,8 +245,11 @@ static int run_show(struct args_rest *rest)
 {
     struct observer o;
     char place[PLACE_LEN];
-    if (rest->split && !strcmp(rest->words[0], "switch"))
+    if (rest->split && !strcmp(rest->words[0], "switch") && !opts.space)
         return cli_flush(switch_show(opts.pins, opts.json));
+    if (rest->split && !strcmp(rest->words[0], "switch"))
+        return opts.pins_seen ? args_complain(&usage, "--pin names a switch of this machine, and --space those of a rack: not both")
+                              : cli_flush(show_switches(opts.space, opts.json));
     if (opts.pins_seen)
         return args_complain(&usage, "--pin is for 'pawl show switch'");
     int status = cli_place("show", opts.space, place);

@@ -17,6 +17,9 @@ int open_to_show(const char *command, const char *place, struct observer *o);
 /* Shows the space and its sessions. The exit status. */
 int show_space(const char *command, const char *place, bool json);
 
+/* Shows all switches of a rack. The exit status. */
+int show_switches(const char *space, bool json);
+
 /* Columns of a session in a table, after the caller's own. */
 void print_session_header(void);
 void print_session(const struct inspect_session *s);

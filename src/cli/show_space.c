@@ -54,7 +54,7 @@ void print_session(const struct inspect_session *s)
     if (!s->pid)
         printf(", client %" PRIu32, s->client);
     if (s->machine)
-        printf(" on host %" PRIu32, s->machine);
+        printf(" on host %" PRIu32 " at %s", s->machine, s->host);
     putchar('\n');
 }
 

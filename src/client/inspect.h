@@ -48,6 +48,7 @@ const char *session_health_name(enum session_health health);
 struct inspect_session {
     uint32_t slot, epoch;
     uint32_t machine; /* the host's number in a rack; 0: this machine, in shared memory */
+    char host[48];    /* its address; empty: this machine, or unknown */
     uint32_t pid;     /* 0 on a memory node, which knows it by its */
     uint32_t client;  /* number */
     uint64_t proof;   /* by which fab_shm_gone recognises the process */

@@ -5,6 +5,7 @@
 #include "world/world.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,7 +58,7 @@ static int ask_host(struct rack_look *l, const struct coord_host *h)
         ask.head.index = from;
         rc = exchange(h->at, l->where.self, &ask, sizeof ask, COORD_CLAIMED, world_now(&world_real) + HOST_NS, &answer,
                       sizeof answer);
-        for (uint32_t i = 0; !rc && i < answer.count; i++)
+        for (uint32_t i = 0; !rc && i < min_u64(answer.count, COORD_CLAIMS_MAX); i++)
             rc = add(l, &answer.claim[i], h);
         if (!rc && answer.packet.head.index && answer.packet.head.index <= from)
             rc = -EPROTO; /* it must get on */
@@ -84,6 +85,17 @@ int rack_look_break(const struct rack_look *l, const struct rack_claim *c)
                             : explain(rc, "cannot ask host %u at %s: %s", c->machine, address, strerror(-rc));
 }
 
+static int list_host(struct rack_look *l, const struct coord_host *h, bool silent)
+{
+    struct rack_host *list = realloc(l->list, (l->hosts + 1u) * sizeof *list);
+    if (!list)
+        return -ENOMEM;
+    l->list = list;
+    l->list[l->hosts++] = (struct rack_host){.host = *h, .silent = silent};
+    l->silent += silent;
+    return 0;
+}
+
 static int by_index(const void *a, const void *b)
 {
     const struct rack_claim *x = a, *y = b;
@@ -106,11 +118,9 @@ int rack_look_open(const char *place, struct rack_look *l)
         ask.head.index = from;
         rc = ask_coordinator(l, &ask, sizeof ask, COORD_HOSTS, &l->about, sizeof l->about);
         l->about.design[COORD_NAME_LEN - 1] = 0;
-        for (uint32_t i = 0; !rc && i < l->about.count; i++) {
+        for (uint32_t i = 0; !rc && i < min_u64(l->about.count, COORD_HOSTS_MAX); i++) {
             int answered = ask_host(l, &l->about.host[i]);
-            l->hosts++;
-            l->silent += answered != 0;
-            rc = answered == -ENOMEM ? answered : 0;
+            rc = answered == -ENOMEM ? answered : list_host(l, &l->about.host[i], answered != 0);
         }
         if (!rc && l->about.packet.head.index && l->about.packet.head.index <= from)
             rc = -EPROTO;
@@ -128,6 +138,7 @@ int rack_look_open(const char *place, struct rack_look *l)
 void rack_look_close(struct rack_look *l)
 {
     free(l->claims);
+    free(l->list);
 }
 
 enum pawl_keys rack_look_keys(const struct rack_look *l)
@@ -246,6 +257,9 @@ int rack_look_claims(const struct rack_look *l, uint64_t index, inspect_claim_fn
                                                   .expiry_ns = add_saturating(now, c->left_ns),
                                                   .opened_s = c->opened_s}};
         memcpy(claim.session.label, c->label, sizeof c->label);
+        char ip[NET_ADDR_TEXT];
+        net_addr_print_ip(l->claims[i].at, ip);
+        snprintf(claim.session.host, sizeof claim.session.host, "%.*s", (int)sizeof claim.session.host - 1, ip);
         rc = fn(ctx, &claim);
     }
     return rc;

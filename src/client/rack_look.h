@@ -15,7 +15,11 @@ struct rack_claim {
 
 struct rack_look {
     struct net_where where;
-    struct coord_hosts about;  /* the space; of the hosts only the last few */
+    struct coord_hosts about; /* the space; of the hosts only the last few */
+    struct rack_host {
+        struct coord_host host;
+        bool silent;           /* it did not answer */
+    } * list;                  /* all of them: `hosts` */
     struct rack_claim *claims; /* by index */
     uint64_t count, room;
     unsigned hosts, silent; /* that are there; that did not answer: what they have is missing */

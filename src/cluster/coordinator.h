@@ -134,7 +134,7 @@ struct coord_ruled {
         struct net_addr at;        /* none: there is no switch */
         uint32_t life, version;    /* version: of the rules that it goes by */
         uint32_t silent_ms, heard; /* heard: it has been, and for so long it has not */
-    } rack[RACKS_MAX];
+    } rack[RACKS_MAX];             /* of each switch, also of the only one and its backup */
 };
 static_assert(sizeof(struct coord_ruled) == 544, "no padding");
 

@@ -142,7 +142,7 @@ uint32_t coord_on_rules(struct coordinator *c, const struct coord_packet *p, uin
     a->packet.code = code;
     a->rules = c->rules.now;
     a->racks = c->config.racks;
-    for (unsigned i = 0; i < c->config.racks; i++) {
+    for (unsigned i = 0; i < rack_switches(&c->config); i++) {
         const struct coord_station *s = &c->switch_[i];
         a->rack[i].at = s->away ? (struct net_addr){0} : s->at;
         a->rack[i].life = s->away ? 0 : s->life;

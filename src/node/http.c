@@ -2,6 +2,7 @@
 #include "node/http.h"
 #include "lib/explain.h"
 #include "node/figures.h"
+#include "node/page.h"
 
 #include <errno.h>
 #include <microhttpd.h>
@@ -34,6 +35,8 @@ static enum MHD_Result reply(struct MHD_Connection *c, unsigned status, const ch
     MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
+    MHD_add_response_header(r, "Content-Security-Policy",
+                            "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'");
     if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
         MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
     enum MHD_Result queued = MHD_queue_response(c, status, r);
@@ -81,7 +84,12 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *c, const cha
         return say(c, MHD_HTTP_OK, "ok\n");
     if (!strcmp(path, "/readyz"))
         return figures_ready() ? say(c, MHD_HTTP_OK, "ready\n") : say(c, MHD_HTTP_SERVICE_UNAVAILABLE, "not ready\n");
-    return say(c, MHD_HTTP_NOT_FOUND, "there are /metrics, /healthz and /readyz\n");
+    if (!strcmp(path, "/status.json"))
+        return write_page(c, "application/json", page_write_status);
+    if (!strcmp(path, "/"))
+        return reply(c, MHD_HTTP_OK, "text/html; charset=utf-8", (char *)(uintptr_t)page_html, page_html_len,
+                     MHD_RESPMEM_PERSISTENT);
+    return say(c, MHD_HTTP_NOT_FOUND, "there are /, /status.json, /metrics, /healthz and /readyz\n");
 }
 
 static int listen_at(struct net_addr *at)
@@ -116,7 +124,7 @@ int http_open(struct net_addr *at, struct http **out)
 {
     struct http *h = calloc(1, sizeof *h);
     int fd = h ? listen_at(at) : explain(-ENOMEM, "out of memory");
-    if (fd < 0) {
+    if (!h || fd < 0) {
         free(h);
         return fd;
     }
@@ -129,6 +137,11 @@ int http_open(struct net_addr *at, struct http **out)
         free(h);
         return explain(-EIO, "cannot start the thread for HTTP");
     }
+    int rc = page_start();
+    if (rc) {
+        http_close(h);
+        return rc;
+    }
     *out = h;
     return 0;
 }
@@ -138,5 +151,6 @@ void http_close(struct http *h)
     if (!h)
         return;
     MHD_stop_daemon(h->daemon);
+    page_stop();
     free(h);
 }

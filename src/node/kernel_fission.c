@@ -30,6 +30,8 @@ struct care {
     uint64_t heard_ns[REBUILD_MACHINES_MAX]; /* and when it had changed */
     uint64_t look_next, look_found;          /* for the machine that the coordinator asks about */
     struct udp_batch batch;
+    uint64_t joined; /* how often anew */
+    struct figures_board board;
 };
 
 static uint64_t lease_at_most(const struct care *c)
@@ -178,6 +180,7 @@ static void on_coordinator(struct care *c, const void *data, uint32_t len, uint6
     case MEMBER_NOTHING:
         break;
     case MEMBER_JOINED:
+        c->joined++;
         take_config(c);
         begin_rebuilding(c, true);
         member_beat(c->member, 0, 0);
@@ -283,6 +286,46 @@ static bool care_round(struct care *c)
     return was_closed && !c->rebuild.closed;
 }
 
+/* ---- figures ---- */
+
+/* The program counts packets that come. Whether it granted anything by them it does not count. */
+static void publish(struct care *c, const struct plane *plane, uint64_t now)
+{
+    const struct member *m = c->member;
+    struct plane_counters k;
+    if (plane_count(plane, &k))
+        return;
+    const uint64_t *v = k.verdict, *r = k.reason;
+    struct figures_part p = {
+        .kind = FIGURES_GRANTER,
+        .ready = !c->rebuild.closed && !m->nonce_next && !member_is_alone(m, now),
+        .at = m->join.at,
+        .granter = {.is_switch = 1,
+                    .life = m->welcome.said.packet.head.generation,
+                    .term = m->term,
+                    .alone = member_is_alone(m, now),
+                    .superseded = m->superseded,
+                    .joined_anew = c->joined,
+                    .locks = c->config.locks,
+                    .memory_bytes = c->config.locks * sizeof *c->locks,
+                    .packets = v[PLANE_DROPPED] + v[PLANE_ABSORBED] + v[PLANE_ANSWERED] + v[PLANE_SENT] + v[PLANE_DOUBLED],
+                    .answers = v[PLANE_ANSWERED] + v[PLANE_SENT] + 2 * v[PLANE_DOUBLED],
+                    .unroutable = r[PLANE_UNKNOWN],
+                    .bad = r[PLANE_INDEX] + r[PLANE_TYPE],
+                    .alien = r[PLANE_ALIEN] + r[PLANE_FOREIGN],
+                    .stale = r[PLANE_EPOCH] + r[PLANE_OUTDATED] + r[PLANE_REFUSED],
+                    .foreign = m->foreign,
+                    .family = PACKET_FISSION}};
+    snprintf(p.space, sizeof p.space, "%s", m->welcome.said.packet.space);
+    snprintf(p.design, sizeof p.design, "%s", m->welcome.said.design);
+    memcpy(p.granter.in, k.type[PACKET_FISSION], sizeof k.type[PACKET_FISSION]);
+    static_assert(PLANE_TYPES <= FIGURES_TYPES, "each has its count");
+    p.granter.grants[GRANT_BY_SWITCH] = p.granter.grants[GRANT_BY_SERVER] = PACKET_UNCOUNTED;
+    p.granter.grants[GRANT_BY_AGENT] = p.granter.in[FISSION_GRANT];
+    memset(&p.granter.design, 0xff, sizeof p.granter.design); /* PACKET_UNCOUNTED */
+    figures_publish(&c->board, &p);
+}
+
 /* ---- the run ---- */
 
 /* Hosts report state that was lost; until then nothing is decided. The program is attached when it has everything that it tells
@@ -298,9 +341,16 @@ static int serve(const struct kernel_params *p, struct plane *plane, struct memb
         p->report("closed until hosts have told what they hold, or their leases are over");
     if (!rc)
         p->report("switch of space '%s' is ready", p->station.member.space);
-    while (!rc && !*p->station.member.stop)
+    if (!rc)
+        figures_show(&c->board);
+    while (!rc && !*p->station.member.stop) {
         if (care_round(c))
             p->report("open; %" PRIu64 " locks are held from before", c->rebuild.held);
+        if (figures_due(&c->board, world_now(&world_real)))
+            publish(c, plane, world_now(&world_real));
+    }
+    if (!rc)
+        figures_hide(&c->board);
     free(c);
     return rc;
 }

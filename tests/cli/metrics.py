@@ -99,9 +99,9 @@ def abuse(url):
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "BREW"):
         line = send(url, b"%s /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n" % method.encode())
         assert " 405 " in line, (method, line)
-    for path in ("/", "/..", "/metrics/", "//metrics", "/%00", "/healthz?x", "/" + "a" * 8000):
+    for path in ("/", "/status.json", "/..", "/metrics/", "//metrics", "/%00", "/healthz?x", "/" + "a" * 8000):
         line = send(url, b"GET %s HTTP/1.0\r\n\r\n" % path.encode())
-        wanted = "200" if path in ("/", "/healthz?x") else "404"
+        wanted = "200" if path in ("/", "/status.json", "/%00", "/healthz?x") else "404"
         assert line == "" or wanted in line or " 4" in line, (path, line)
     assert "200" not in send(url, b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100000 + b"\r\n\r\n")
     for _ in range(300):
