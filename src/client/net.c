@@ -349,19 +349,23 @@ static int begin_lock(struct net *n, struct packet_ask *ask, const struct host_n
 
 /* `call`: something that the lock's data server does under it; `out` is then null if the lock is not kept. -ESTALE: the name is
  * outdated. */
-static int lock_name(struct net *n, const struct host_name *name, enum pawl_mode mode, uint64_t deadline, pawl_call *call,
-                     pawl_grant *out)
+static int lock_name(struct net *n, const struct host_name *name, enum pawl_mode mode, uint32_t limit, uint64_t deadline,
+                     pawl_call *call, pawl_grant *out)
 {
     struct packet_answer answer;
     uint64_t expiry = 0;
     uint32_t bell = 0;
-    if (!call && lock_at_once(n, name, mode, out))
+    if (!call && !limit && lock_at_once(n, name, mode, out))
         return 0;
     if (deadline != DEADLINE_TRY && waits_for_itself(n, name->index, mode, NET_NONE))
         return -EDEADLK;
     uint64_t now = world_now(&world_real), until = net_patience(n, deadline, now);
     bool late = net_late(deadline, now);
-    struct packet_ask ask = {.thread = net_owner(n), .mode = mode, .try = late || deadline == DEADLINE_TRY, .once = call && !out};
+    struct packet_ask ask = {.thread = net_owner(n),
+                             .mode = mode,
+                             .limit = (uint16_t)limit,
+                             .try = late || deadline == DEADLINE_TRY,
+                             .once = call && !out};
     int rc = begin_lock(n, &ask, name, call, until, &bell);
     if (rc == -ESTALE)
         return rc;
@@ -389,20 +393,26 @@ static int lock_name(struct net *n, const struct host_name *name, enum pawl_mode
     return 0;
 }
 
-static int lock_key(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out)
+static int lock_key(struct net *n, pawl_key key, enum pawl_mode mode, uint32_t limit, uint64_t deadline, pawl_call *call,
+                    pawl_grant *out)
 {
     struct host_name name;
     int rc = -ESTALE;
     while (rc == -ESTALE) {
         rc = net_find(n, key, mode, false, deadline, &name);
-        rc = rc ? rc : lock_name(n, &name, mode, deadline, call, out);
+        rc = rc ? rc : lock_name(n, &name, mode, limit, deadline, call, out);
     }
     return rc;
 }
 
+static int semaphore(struct pawl *p, pawl_key key, uint32_t limit, uint64_t deadline, pawl_grant *out)
+{
+    return lock_key(net_of(p), key, PAWL_SHARED, limit, deadline, NULL, out);
+}
+
 static int lock(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
-    return lock_key(net_of(p), key, mode, deadline, NULL, out);
+    return lock_key(net_of(p), key, mode, 0, deadline, NULL, out);
 }
 
 int net_check_call(struct net *n, const pawl_call *call)
@@ -421,7 +431,7 @@ static int lock_call(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t
 {
     struct net *n = net_of(p);
     int rc = net_check_call(n, call);
-    return rc ? rc : lock_key(n, key, mode, deadline, call, out);
+    return rc ? rc : lock_key(n, key, mode, 0, deadline, call, out);
 }
 
 static int hold_call(struct pawl *p, const pawl_grant *g, uint64_t deadline, pawl_call *call)
@@ -587,7 +597,7 @@ static int try_all(struct pawl *p, const pawl_want *wants, unsigned count, uint6
             return explain(-EINVAL, "two of the keys have the same lock");
     int rc = 0;
     for (; held < count && !rc; held += !rc)
-        rc = lock_name(n, &order[held].name, order[held].want->mode, deadline, NULL, &got[held]);
+        rc = lock_name(n, &order[held].name, order[held].want->mode, 0, deadline, NULL, &got[held]);
     for (unsigned i = held; rc && i-- > 0;)
         unlock(p, &got[i]);
     for (unsigned i = 0; !rc && i < count; i++)
@@ -624,6 +634,7 @@ const struct session_ops net_ops = {
     .open = net_open,
     .close = net_close,
     .lock = lock,
+    .semaphore = semaphore,
     .unlock = unlock,
     .lock_all = lock_all,
     .convert = convert,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Campaign 3, with and without faults: holders that are told of waiters. */
+/* Campaign 3, with and without faults: holders that are told of waiters, and semaphores. */
 #include "tests/sim/runs.h"
 
 #define SEEDS_CALM 20
@@ -16,7 +16,10 @@ static void campaign(const char *name)
     for (uint64_t seed = 0; seed < SEEDS_MIN || world_now(&world_real) < end; seed++)
         run_clean(&sum, d, d->tolerates, seed);
     print_sum(name, &sum);
-    printf("  told %" PRIu64 "\n", sum.total.told);
+    printf("  told %" PRIu64 ", places %" PRIu64 ", other limits %" PRIu64 "\n", sum.total.told, sum.total.places,
+           sum.total.limits);
+    if (d->features & DESIGN_SEMAPHORE)
+        CHECK(sum.total.places && sum.total.limits);
     CHECK(sum.total.told && sum.total.exclusive && sum.total.shared && sum.total.upgrades && sum.total.lost);
 }
 
