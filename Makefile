@@ -1,5 +1,5 @@
 # A short way to say what meson and the scripts do. `make help` lists the jobs.
-.PHONY: all demo check test coverage mutants hunt soak bench figures install uninstall format clean help
+.PHONY: all demo check test coverage mutants hunt soak bench figures install uninstall packages format clean help
 
 all:
 	@scripts/deps build
@@ -57,6 +57,9 @@ install: all
 uninstall:
 	@scripts/install --remove
 
+packages:
+	@scripts/packages build/packages
+
 format:
 	@scripts/deps format
 	@find src include tests bench examples -name '*.[ch]' 2>/dev/null | xargs clang-format -i
@@ -75,8 +78,9 @@ help:
 	@echo 'make soak     the long versions of the torture tests; writes docs/soak.md'
 	@echo 'make bench    measure on this machine'
 	@echo 'make figures  the figures of the papers in the simulated cluster; writes docs/figures/'
-	@echo 'make install  install command, libraries, header and completion; PREFIX=DIR, else /usr/local (DESTDIR is respected)'
+	@echo 'make install  install command, libraries, header, manual pages and completion; PREFIX=DIR, else /usr/local (DESTDIR is respected)'
 	@echo 'make uninstall  remove what was installed last'
+	@echo 'make packages build Debian packages in an empty Debian, install, use and remove them there; needs root; writes build/packages'
 	@echo 'make format   format the C sources'
 	@echo 'make clean    remove everything that was built'
 	@echo 'Each installs the Debian packages it lacks, as root or through sudo.'

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <pawl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -30,12 +29,10 @@ static struct entry *find(const char *name)
 static void on_line(pawl *p, const char *line)
 {
     char verb[8], name[64];
-    uint64_t id;
     struct entry *e = sscanf(line, "%7s %63s", verb, name) == 2 ? find(name) : NULL;
     if (e && e->state == FREE && !strcmp(verb, "lock")) {
-        const pawl_request r = {
-            .op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .key = pawl_name(e->name), .deadline_ns = UINT64_MAX, .user = e};
-        e->state = pawl_submit(p, &r, &id) ? FREE : WAITS;
+        const pawl_request r = {PAWL_OP_LOCK, PAWL_EXCLUSIVE, pawl_name(e->name), .deadline_ns = UINT64_MAX, .user = e};
+        e->state = pawl_submit(p, &r, &(uint64_t){0}) ? FREE : WAITS;
     } else if (e && e->state == HOLDS && !strcmp(verb, "unlock")) {
         printf("%s %s\n", pawl_unlock(p, &e->grant) ? "lost" : "unlocked", e->name);
         e->state = FREE;
@@ -47,8 +44,7 @@ static void on_line(pawl *p, const char *line)
 static void on_completions(pawl *p)
 {
     pawl_completion c[8];
-    int n = pawl_reap(p, c, 8, PAWL_TRY); /* those that are there: the loop does not wait here */
-    for (int i = 0; i < n; i++) {
+    for (int i = 0, n = pawl_reap(p, c, 8, PAWL_TRY); i < n; i++) { /* those that are there: the loop does not wait here */
         struct entry *e = c[i].user;
         if (c[i].op == PAWL_OP_LOST) { /* of no request: all grants are void, and all requests end */
             printf("lost: %s\n", pawl_strwhy((int)c[i].why));
@@ -56,10 +52,7 @@ static void on_completions(pawl *p)
         }
         e->state = c[i].result ? FREE : HOLDS;
         e->grant = c[i].grant;
-        if (c[i].result)
-            printf("failed %s: %s\n", e->name, pawl_strerror(c[i].result));
-        else
-            printf("locked %s %" PRIu64 "\n", e->name, e->grant.token);
+        printf(c[i].result ? "failed %s\n" : "locked %s %" PRIu64 "\n", e->name, e->grant.token);
     }
 }
 
@@ -68,16 +61,12 @@ int main(int argc, char **argv)
     pawl *p;
     char line[128];
     int rc = pawl_open(argc > 1 ? argv[1] : "local:", NULL, &p), loop = epoll_create1(EPOLL_CLOEXEC);
-    if (rc || loop < 0) {
-        fprintf(stderr, "event-loop: %s (%s)\n", pawl_strerror(rc), pawl_explain());
-        return 1;
+    if (rc || epoll_ctl(loop, EPOLL_CTL_ADD, 0, &(struct epoll_event){.events = EPOLLIN, .data.fd = 0})) {
+        fprintf(stderr, "event-loop: %s\n", rc ? pawl_explain() : "standard input must be a pipe, a socket or a terminal");
+        return rc ? 1 : 2;
     }
     setvbuf(stdin, NULL, _IONBF, 0); /* epoll sees what is in the pipe, and not what stdio has read ahead */
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (epoll_ctl(loop, EPOLL_CTL_ADD, 0, &(struct epoll_event){.events = EPOLLIN, .data.fd = 0})) {
-        fprintf(stderr, "event-loop: standard input must be a pipe, a socket or a terminal\n");
-        return 2;
-    }
     epoll_ctl(loop, EPOLL_CTL_ADD, pawl_fd(p), &(struct epoll_event){.events = EPOLLIN, .data.fd = pawl_fd(p)});
     for (struct epoll_event event; epoll_wait(loop, &event, 1, -1) >= 0;) {
         if (event.data.fd == pawl_fd(p))

@@ -31,6 +31,14 @@
  *   file is removed by hand while it is in use, its users are split into two groups that do not see each other. Fairness
  *   depends on the design: with `word`, the default, newcomers may overtake sleeping waiters.
  *
+ * Users that do not trust each other
+ *   Every user who can open a segment (system:, or local:/PATH with permissions) can write to all of it: hold its locks for ever,
+ *   take locks from others, forge tokens, or destroy it. Such a user is not kept from that; for that there are racks, whose servers
+ *   check. But no such user can end or take over another user's process: with the designs word and mutex every index that is read
+ *   from a segment is checked, calls return -PAWL_ESEGMENT or -PAWL_ELOST instead, and a segment that is made shorter is noticed by
+ *   a handler for SIGBUS, which the library has while such a segment is open, and which passes on every other SIGBUS. The other
+ *   designs are for users that trust each other.
+ *
  * Rules
  *   Calls return 0 or a negative code: -errno, or one of the -PAWL_E... below. Output parameters are written on success only.
  *   Handles belong to no thread: any thread may use any handle at any time, and unlock a lock that another thread has locked.
@@ -119,7 +127,7 @@ typedef struct pawl_options {
     uint64_t lease_ns;   /* of this session; default 10 s */
     uint32_t sessions;   /* open at once; default 256 */
     uint32_t holds;      /* locks (or ranges) that one session can hold or wait for at once; default 256 */
-    uint32_t permissions; /* of the segment; default 0600 */
+    uint32_t permissions; /* of the segment; default 0600, of system: 0666 */
     uint32_t flags;       /* PAWL_NO_CREATE, PAWL_MUST_CREATE */
     /* Designs with ranges. A range is locked in whole units: */
     uint64_t unit_bytes;  /* a power of two up to 8 MiB; default 4,096 */
@@ -141,7 +149,9 @@ enum {
 
 /* clang-format off */
 /* `where` is one of
- *   local:, local:NAME          shared memory of this machine; no daemon is needed
+ *   local:, local:NAME          shared memory of this machine, for this user alone; no daemon is needed
+ *   system:, system:NAME        the same, shared by all users of this machine. Root makes its place once (pawl doctor --fix, or the
+ *                               package). Designs word and mutex. See "Users that do not trust each other"
  *   local:/PATH                 a segment at a path of your choice
  *   pawl://ADDRESS:PORT/SPACE   a rack, at the address of its coordinator (pawl serve): an IPv4 address, an IPv6 address in brackets
  *                               or a host name, which the resolver is asked for. Several coordinators of one rack have commas
@@ -250,7 +260,8 @@ PAWL_API int pawl_reshape(pawl *p, pawl_grant *grant, uint64_t start, uint64_t e
  * changed. */
 PAWL_API int pawl_split(pawl *p, pawl_grant *grant, uint64_t at, pawl_grant *right);
 
-/* Locks all or none. Every caller takes them in the same order, so users of pawl_lock_all do not deadlock with each other.
+/* Locks all or none. Every caller waits for them in the same order, so users of pawl_lock_all do not deadlock with each other. In
+ * racks the requests leave together: free locks take one round trip.
  * -EINVAL: the same lock twice, or ranges of one lock that overlap. -EDEADLK: two ranges share an internal lock of the design; lock
  * one range that contains both. grants[i] belongs to wants[i]. */
 typedef struct pawl_want {
@@ -262,6 +273,10 @@ typedef struct pawl_want {
 
 #define PAWL_ALL_MAX 64 /* wants of one call */
 PAWL_API int pawl_lock_all(pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline_ns, pawl_grant *grants);
+
+/* Releases all of them, whether they were granted together or not; in racks their packets leave together. Returns the first error,
+ * as pawl_unlock does; the others are released nevertheless. -EINVAL: none, or more than PAWL_ALL_MAX; nothing is released. */
+PAWL_API int pawl_unlock_all(pawl *p, const pawl_grant *grants, unsigned count);
 
 /* Exclusive to shared always succeeds. Shared to exclusive waits for the other readers, ahead of waiting writers; -EDEADLK if one
  * of the readers converts, too. On failure the grant is unchanged. */

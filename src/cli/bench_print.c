@@ -79,6 +79,41 @@ static void print_row(const struct bench_params *p, const struct bench_result *r
         printf("%u of %u clients went past the network stack\n", s->fast, p->clients);
 }
 
+/* The words of the table. */
+static void print_legend(const struct bench_params *p)
+{
+    printf("\ngoodput/s   locks that were acquired and released per second, by all clients; the median of the rounds\n"
+           "p50...p99.9 time to get the lock: half of the acquisitions, ... 999 of 1000 took no longer\n"
+           "fairness    how far clients are apart: standard deviation of their counts, in parts of the mean; 0: all did as much\n"
+           "violations  grants that excluded each other and were there at the same time; 0 unless a design is wrong\n");
+    if (p->simulated)
+        printf("verbs       accesses to remote memory per lock and unlock; trips: round trips until the lock is acquired\n");
+    if (p->design_count > 1)
+        printf("ratio       goodput in parts of the last design's, which ran in turns with it\n");
+}
+
+#define PLOT_ROWS 24  /* a screen; neighbouring intervals share a row if there are more */
+#define PLOT_WIDTH 50 /* of the longest bar */
+
+/* Operations over time. A table of every interval would be too long to read. */
+static void print_series(const struct bench_params *p, const struct bench_result *r)
+{
+    uint64_t sums[PLOT_ROWS] = {0}, most = 1;
+    if (!p->series_ns || !r->round_count)
+        return;
+    uint64_t count = (r->rounds[0].elapsed_ns + p->series_ns - 1) / p->series_ns;
+    count = count < BENCH_SERIES_MAX ? count : BENCH_SERIES_MAX;
+    uint64_t each = (count + PLOT_ROWS - 1) / PLOT_ROWS;
+    for (uint64_t i = 0; i < count; i++)
+        sums[i / each] += r->rounds[0].series[i];
+    for (unsigned i = 0; i < PLOT_ROWS; i++)
+        most = most > sums[i] ? most : sums[i];
+    printf("\n%s, operations every %.3f ms\n", r->design->name, (double)(each * p->series_ns) / NS_PER_MS);
+    for (uint64_t i = 0; i * each < count; i++)
+        printf("%10.3f ms %10" PRIu64 " %.*s\n", (double)(i * each * p->series_ns) / NS_PER_MS, sums[i],
+               (int)(sums[i] * PLOT_WIDTH / most), "##################################################");
+}
+
 /* ---- for programs ---- */
 
 static void json_model_value(void *ctx, const struct model_field_info *info, const struct model_value *value)
@@ -264,5 +299,9 @@ int bench_print(const struct bench_params *p, const struct bench_result *results
         else
             print_row(p, &results[i], &s);
     }
+    for (unsigned i = 0; i < p->design_count && !json; i++)
+        print_series(p, &results[i]);
+    if (!json)
+        print_legend(p);
     return json && json_finish(&j) ? EXIT_UNAVAILABLE : 0;
 }

@@ -90,6 +90,16 @@ static void check_shm(struct check *c)
           "%llu MiB, %llu MiB free", (unsigned long long)(size >> 20), (unsigned long long)(left >> 20));
 }
 
+static void check_system(struct check *c)
+{
+    int rc = segment_check_system();
+    found(c, !rc, CHECK_COULD, "'pawl doctor --fix' as root makes " SEGMENT_SYSTEM_DIR ", where users of this machine share locks",
+          "%s",
+          !rc              ? SEGMENT_SYSTEM_DIR
+          : rc == -ENOTDIR ? SEGMENT_SYSTEM_DIR " does not exist; each user has local: alone"
+                           : SEGMENT_SYSTEM_DIR " could be changed by any user, and is not used");
+}
+
 static void check_atomic128(struct check *c)
 {
 #if defined __x86_64__
@@ -220,12 +230,20 @@ static void check_udp(struct check *c)
 }
 
 const struct check_row checks[] = {
-    {"kernel", check_kernel},           {"futex_waitv", check_waitv},
-    {"robust futexes", check_robust},   {"pidfd", check_pidfd},
-    {"shared memory", check_shm},       {"128-bit atomics", check_atomic128},
-    {"local: can", check_capabilities}, {"cores", check_cores},
-    {"coarse clock", check_clock},      {"huge pages", check_huge},
-    {"BPF and XDP", check_bpf},         {"RDMA", check_rdma},
-    {"libfabric", check_libfabric},     {"UDP", check_udp},
+    {"kernel", check_kernel},
+    {"futex_waitv", check_waitv},
+    {"robust futexes", check_robust},
+    {"pidfd", check_pidfd},
+    {"shared memory", check_shm},
+    {"system:", check_system},
+    {"128-bit atomics", check_atomic128},
+    {"local: can", check_capabilities},
+    {"cores", check_cores},
+    {"coarse clock", check_clock},
+    {"huge pages", check_huge},
+    {"BPF and XDP", check_bpf},
+    {"RDMA", check_rdma},
+    {"libfabric", check_libfabric},
+    {"UDP", check_udp},
 };
 const size_t check_count = countof(checks);

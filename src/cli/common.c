@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pwd.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,6 +85,25 @@ int cli_place(const char *command, const char *given, char out[PLACE_LEN])
     if (len >= PLACE_LEN)
         return cli_say(command, EXIT_USAGE, "the place '%.40s...' is longer than a path can be", given);
     return 0;
+}
+
+void cli_place_users(const char *place, char out[USERS_LEN])
+{
+    const struct passwd *user = getpwuid(geteuid());
+    char name[33]; /* as long as Debian allows user names to be */
+    if (user)
+        snprintf(name, sizeof name, "%s", user->pw_name);
+    else
+        snprintf(name, sizeof name, "%u", (unsigned)geteuid());
+    if (!strncmp(place, "system:", strlen("system:")))
+        snprintf(out, USERS_LEN, "is shared by all users of this machine");
+    else if (!strncmp(place, "local:/", strlen("local:/")))
+        snprintf(out, USERS_LEN, "is shared by the users that the permissions of the file admit");
+    else if (!strncmp(place, "local:", strlen("local:")))
+        snprintf(out, USERS_LEN, "is of user %s alone; system:%.64s is shared by all users of this machine", name,
+                 place + strlen("local:"));
+    else
+        snprintf(out, USERS_LEN, "is shared by all clients of the rack");
 }
 
 int cli_wire(const char *command, const char *wire, char place[PLACE_LEN])

@@ -40,7 +40,7 @@ void cli_catch(int signal, int flags); /* flags of sigaction() */
 #define CLI_SPACE_OPTION(to)                                                                                                       \
     {                                                                                                                              \
         "space", 0, ARG_STRING, "URI",                                                                                             \
-            "local:NAME, local:/PATH or pawl://ADDRESS:PORT/SPACE; default $PAWL_SPACE, else local:", (to), NULL                   \
+            "local:NAME, system:NAME, local:/PATH or pawl://ADDRESS:PORT/SPACE; default $PAWL_SPACE, else local:", (to), NULL      \
     }
 #define CLI_JSON_OPTION(to)                                                                                                        \
     {                                                                                                                              \
@@ -50,6 +50,10 @@ void cli_catch(int signal, int flags); /* flags of sigaction() */
 /* Where `given` is: what --space said, or if that is null $PAWL_SPACE, or the default. "NAME" and "/PATH" without a scheme are
  * local. */
 int cli_place(const char *command, const char *given, char out[PLACE_LEN]);
+
+/* The users that share a place of this machine, as a part of a sentence: "is shared by all users of this machine". */
+#define USERS_LEN 256
+void cli_place_users(const char *place, char out[USERS_LEN]);
 
 /* Whether that place is a rack: what is there says so. Other places are looked at by an observer. 0, or the exit status. */
 int cli_is_rack(const char *command, const char *place, bool *rack);

@@ -3,19 +3,26 @@
 #include "cli/doctor.h"
 #include "cli/commands.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 static struct {
-    bool matrix, markdown, json;
+    bool matrix, markdown, fix, json;
 } opts;
 
 static const struct arg table[] = {
     {"matrix", 0, ARG_FLAG, NULL, "designs by feature and substrate, each yes with the test that shows it", &opts.matrix, NULL},
     {"markdown", 0, ARG_FLAG, NULL, "with --matrix: as the table of docs/designs/README.md", &opts.markdown, NULL},
+    {"fix", 0, ARG_FLAG, NULL, "make the place of system:, " SEGMENT_SYSTEM_DIR "; as root", &opts.fix, NULL},
     CLI_JSON_OPTION(&opts.json),
 };
 
 static const struct args usage = {
     .command = "pawl doctor",
-    .usage = "[--matrix [--markdown]] [--json]",
+    .usage = "[--matrix [--markdown] | --fix] [--json]",
     .about = "Checks what pawl needs on this machine, and says how to get what is missing. 'could' marks what pawl can do without.",
     .after = "Exit status: 0 pawl has all it needs, 1 something is missing, 2 wrong usage.",
     ARGS_TABLE(table),
@@ -69,10 +76,30 @@ static int examine(void)
     return missing ? EXIT_NO : 0;
 }
 
+/* A folder that another user has made in its place becomes root's. The files in it stay as they are: any user may put files there.
+ */
+static int fix_system(void)
+{
+    if (geteuid())
+        return cli_say("doctor", EXIT_UNAVAILABLE, "--fix makes " SEGMENT_SYSTEM_DIR " for all users, which root can do");
+    int rc = mkdir(SEGMENT_SYSTEM_DIR, 0755) && errno != EEXIST ? -errno : 0;
+    int fd = rc ? -1 : open(SEGMENT_SYSTEM_DIR, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (!rc && (fd < 0 || fchown(fd, 0, 0) || fchmod(fd, SEGMENT_SYSTEM_MODE)))
+        rc = -errno;
+    if (fd >= 0)
+        close(fd);
+    return rc ? cli_say("doctor", EXIT_UNAVAILABLE, "cannot make " SEGMENT_SYSTEM_DIR " a folder of root's: %s", strerror(-rc)) : 0;
+}
+
 static int run_doctor(struct args_rest *rest)
 {
     if (opts.markdown && (!opts.matrix || opts.json))
         return args_complain(&usage, "--markdown goes with --matrix, and not with --json");
+    if (opts.matrix && opts.fix)
+        return args_complain(&usage, "--matrix and --fix exclude each other");
+    int status = opts.fix ? fix_system() : 0;
+    if (status)
+        return status;
     return opts.matrix ? matrix_print(opts.json, opts.markdown) : examine();
 }
 

@@ -251,9 +251,12 @@ static int wait_for_keeper(struct lock_job *job)
         return news.status;
     job->granted = true;
     job->grant = news.grant;
-    if (job->verbose)
-        cli_say("lock", 0, "granted '%s' after %.3f s, token %llu", job->name, (double)job->waited_ns / NS_PER_S,
-                (unsigned long long)job->grant.token);
+    if (job->verbose) {
+        char users[USERS_LEN];
+        cli_place_users(job->place, users);
+        cli_say("lock", 0, "granted '%s' after %.3f s, token %llu; %s %s", job->name, (double)job->waited_ns / NS_PER_S,
+                (unsigned long long)job->grant.token, job->place, users);
+    }
     return 0;
 }
 

@@ -54,7 +54,7 @@ static int open_space(struct lock_job *job)
     pawl_options o = {.lease_ns = job->lease_ns, .flags = PAWL_NO_CREATE, .tenant = job->tenant, .priority = job->priority};
     if (job->wait_ns != UINT64_MAX || job->nonblock) /* deadlines hold from here on */
         o.open_ns = job->nonblock || job->wait_ns < OPEN_NS ? OPEN_NS : job->wait_ns;
-    bool local = !strncmp(job->place, "local:", strlen("local:"));
+    bool local = strncmp(job->place, NET_SCHEME, strlen(NET_SCHEME)) != 0;
     int rc = pawl_open(job->reach, &o, &job->p);
     if (rc != -ENOENT || !local)
         return rc ? cli_fail("lock", rc) : 0;
@@ -62,13 +62,16 @@ static int open_space(struct lock_job *job)
         return cli_say("lock", EXIT_UNAVAILABLE, "there is no space %s; 'pawl space create' makes one, 'pawl space list' lists all",
                        job->place);
     o.flags = 0;
+    bool system = !strncmp(job->place, "system:", strlen("system:")); /* whose users do not trust each other */
     if (job->has_range)
-        o.design = design_find("citron") ? "citron" : "mutex";
+        o.design = !system && design_find("citron") ? "citron" : "mutex";
     rc = pawl_open(job->reach, &o, &job->p);
     if (rc)
         return cli_fail("lock", rc);
+    char users[USERS_LEN];
+    cli_place_users(job->place, users);
     if (job->named)
-        cli_say("lock", 0, "there was no space %s; it was made (--no-create refuses that)", job->place);
+        cli_say("lock", 0, "there was no space %s; it was made (--no-create refuses that), and %s", job->place, users);
     return 0;
 }
 

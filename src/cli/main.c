@@ -13,6 +13,7 @@ static const struct row {
 } commands[] = {
     {"lock", &cmd_lock, "run a command while holding a lock, like flock(1)"},
     {"ls", &cmd_ls, "list the locks that are held or waited for"},
+    {"top", &cmd_top, "show the locks that are waited for longest, and grants per second, live"},
     {"show", &cmd_show, "show a lock with its holders and waiters, or a space with its sessions"},
     {"break", &cmd_break, "declare the holders of a lock lost"},
     {"space", &cmd_space, "create, list, show or drop spaces"},

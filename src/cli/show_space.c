@@ -91,7 +91,9 @@ static int print_space(const struct observer *o, const char *place, const struct
 {
     const struct layout_header *h = &o->header;
     char caps[192] = ""; /* all names */
-    printf("space      %s\n", place);
+    char users[USERS_LEN];
+    cli_place_users(place, users);
+    printf("space      %s, which %s\n", place, users);
     if (o->segment)
         printf("segment    %s, %" PRIu64 " KiB, %" PRIu64 " KiB in use\n", o->segment->path, o->segment->size / 1024,
                bytes_used(o) / 1024);
@@ -117,7 +119,10 @@ static int json_space(const struct observer *o, const char *place, const struct 
     const struct layout_header *h = &o->header;
     struct json j;
     json_open(&j, stdout);
+    char users[USERS_LEN];
+    cli_place_users(place, users);
     json_string(&j, "space", place);
+    json_string(&j, "users", users);
     json_string(&j, "segment", o->segment ? o->segment->path : NULL);
     json_u64(&j, "bytes", h->total_bytes);
     if (o->segment)

@@ -34,7 +34,8 @@ static const struct arg table[] = {
     {"units", 0, ARG_U64, "N", "create, with ranges: units that a lock is made for; default 65536", &opts.units, &seen.units},
     {"max-units", 0, ARG_U64, "N", "create, with ranges: units that a lock can grow to; default 2^20", &opts.max_units,
      &seen.max_units},
-    {"permissions", 0, ARG_STRING, "MODE", "create: permissions of the segment, in octal; default 0600", &opts.permissions, NULL},
+    {"permissions", 0, ARG_STRING, "MODE", "create: permissions of the segment, in octal; default 0600, of system: 0666",
+     &opts.permissions, NULL},
     {"hosts", 0, ARG_U64, "N", "service, create: hosts that can take part at once; default 64", &opts.hosts, NULL},
     {"servers", 0, ARG_U64, "N", "service, create: lock servers, all in the service's process; default 1 if the design has any",
      &opts.servers, NULL},
@@ -51,9 +52,11 @@ static const struct args usage = {
     .usage = "create NAME [OPTION]... | list [pawl://ADDRESS:PORT] | show [NAME] | drop NAME [--force] | grow NAME --locks N",
     .about =
         "Spaces: named sets of locks. NAME is a name, local:NAME, or a path that begins with '/': a segment of shared memory on\n"
-        "this machine. Or it is pawl://ADDRESS:PORT/SPACE: a space of a service that 'pawl serve' runs there.\n"
+        "this machine, of this user alone. system:NAME is one that all users of the machine share; 'pawl doctor --fix' makes the\n"
+        "place for these. Or NAME is pawl://ADDRESS:PORT/SPACE: a space of a service that 'pawl serve' runs there.\n"
         "A client that opens a local space that does not exist creates it with the defaults; 'create' sets other values.\n"
-        "'list' lists those of this user in /dev/shm; segments elsewhere are not listed. With an address it lists the service's.",
+        "'list' lists those of this user in /dev/shm and those of system:; segments elsewhere are not listed. With an address it "
+        "lists the service's.",
     .after =
         "A space that is created on a service has a coordinator, an id and granters of its own, at the service's address and "
         "port.\n"
@@ -118,7 +121,12 @@ static int create_space(const char *place)
     rc = pawl_close(p);
     if (rc)
         return cli_fail("space", rc);
-    return opts.json ? show_space("space", place, true) : 0;
+    if (opts.json)
+        return show_space("space", place, true);
+    char users[USERS_LEN];
+    cli_place_users(place, users);
+    printf("%s was made, and %s\n", place, users);
+    return 0;
 }
 
 /* ---- list ---- */
@@ -131,12 +139,12 @@ static const char *use_of(const char *name)
                                         : NULL;
 }
 
-static void list_one(struct json *j, const char *name)
+static void list_one(struct json *j, const char *scheme, const char *name)
 {
     char place[PLACE_LEN];
     struct observer o;
     struct session_counts c = {0};
-    snprintf(place, sizeof place, "local:%s", name);
+    snprintf(place, sizeof place, "%s%s", scheme, name);
     int rc = observer_open(place, &o);
     if (rc == -ENOENT)
         return; /* dropped since the folder was read */
@@ -146,8 +154,8 @@ static void list_one(struct json *j, const char *name)
         json_object(j, NULL);
         json_string(j, "space", place);
         json_string(j, "design", usable ? o.space.design->name : NULL);
-        json_string(j, "keys", usable ? cli_keys_name(o.segment->header->keys) : NULL);
-        json_u64(j, "capacity", usable ? o.segment->header->capacity : 0);
+        json_string(j, "keys", usable ? cli_keys_name(o.segment->header.keys) : NULL);
+        json_u64(j, "capacity", usable ? o.segment->header.capacity : 0);
         json_u64(j, "sessions_live", c.live);
         json_u64(j, "sessions_lost", c.lost);
         json_string(j, "fault", fault);
@@ -155,7 +163,7 @@ static void list_one(struct json *j, const char *name)
         json_end(j);
     } else if (usable) {
         printf("%-10s %-7s %12" PRIu64 " %9" PRIu32 " %9" PRIu32 "  %s\n", o.space.design->name,
-               cli_keys_name(o.segment->header->keys), o.segment->header->capacity, c.live, c.lost, place);
+               cli_keys_name(o.segment->header.keys), o.segment->header.capacity, c.live, c.lost, place);
     } else {
         printf("%-10s %-7s %12s %9s %9s  %s (%s)\n", use ? "-" : "unusable", "", "", "", "", place, use ? use : fault);
     }
@@ -163,14 +171,28 @@ static void list_one(struct json *j, const char *name)
         observer_close(&o);
 }
 
+/* Those whose names begin like that, which is cut off. */
+static int list_folder(struct json *j, const char *folder, const char *prefix, const char *scheme)
+{
+    struct dirent **names = NULL;
+    int count = scandir(folder, &names, NULL, alphasort);
+    if (count < 0)
+        return -errno;
+    for (int i = 0; i < count; i++) {
+        if (names[i]->d_name[0] != '.' && !strncmp(names[i]->d_name, prefix, strlen(prefix)))
+            list_one(j, scheme, names[i]->d_name + strlen(prefix));
+        free(names[i]);
+    }
+    free(names);
+    return 0;
+}
+
 static int list_spaces(void)
 {
     char prefix[32];
     struct json j;
-    int len = snprintf(prefix, sizeof prefix, "pawl.%u.", (unsigned)geteuid());
-    struct dirent **names = NULL;
-    int count = scandir(SEGMENT_DIR, &names, NULL, alphasort);
-    if (count < 0)
+    snprintf(prefix, sizeof prefix, "pawl.%u.", (unsigned)geteuid());
+    if (access(SEGMENT_DIR, R_OK | X_OK))
         return cli_say("space", EXIT_UNAVAILABLE, "cannot list " SEGMENT_DIR ": %s", strerror(errno));
     if (opts.json) {
         json_init(&j, stdout);
@@ -178,13 +200,12 @@ static int list_spaces(void)
     } else {
         printf("%-10s %-7s %12s %9s %9s  %s\n", "DESIGN", "KEYS", "CAPACITY", "LIVE", "LOST", "SPACE");
     }
-    for (int i = 0; i < count; i++) {
-        if (!strncmp(names[i]->d_name, prefix, (size_t)len))
-            list_one(opts.json ? &j : NULL, names[i]->d_name + len);
-        free(names[i]);
-    }
-    free(names);
-    return opts.json && json_finish(&j) ? EXIT_UNAVAILABLE : 0;
+    int rc = list_folder(opts.json ? &j : NULL, SEGMENT_DIR, prefix, "local:");
+    if (!rc && !segment_check_system())
+        rc = list_folder(opts.json ? &j : NULL, SEGMENT_SYSTEM_DIR, "", "system:");
+    if (rc)
+        cli_say("space", 0, "the list is not complete: %s", strerror(-rc));
+    return (opts.json && json_finish(&j)) || rc ? EXIT_UNAVAILABLE : 0;
 }
 
 /* ---- show, drop ---- */
@@ -205,9 +226,9 @@ static int report_drop(const char *place, const char *path)
 /* A segment that is damaged, or left from before the machine restarted, cannot list its sessions; no session can use it either. */
 static int drop_unusable(const char *place)
 {
-    static const char ours[] = SEGMENT_DIR "/pawl.";
+    static const char ours[] = SEGMENT_DIR "/pawl"; /* .USER.NAME, or a folder's and then NAME */
     char path[PLACE_LEN];
-    int rc = segment_path(place + strlen("local:"), path, sizeof path);
+    int rc = segment_place(place, path, sizeof path);
     if (rc)
         return cli_fail("space", rc);
     /* Elsewhere it may be anything, and this is not rm. */

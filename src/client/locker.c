@@ -149,6 +149,8 @@ static int lock_claim(const struct locker *l, pawl_key key, struct claim claim, 
         i += rc == MOVED; /* a wait may look again as often as it is long */
         /* Finding the key may itself have taken locks, which fail in the same ways. */
         rc = rc > 0 ? 0 : ended(seat, seat_retry(seat, rc));
+        if (rc == -EAGAIN && fab_is_shm(seat->ep) && deadline != DEADLINE_TRY)
+            rc = world_now(seat->world) < deadline ? 0 : -ETIMEDOUT; /* the table was busy for seconds: a process is stopped */
     }
     return rc ? rc : -EAGAIN;
 }
@@ -283,7 +285,12 @@ int locker_wanted(const struct locker *l, const struct hold *h)
 {
     const struct design *d = l->seat.space->design;
     int rc = d->wanted ? locker_check(l, h) : -PAWL_ENOTSUP;
-    return rc ? rc : seat_retry(&l->seat, d->wanted(&l->seat, h));
+    if (!rc)
+        rc = seat_retry(&l->seat, d->wanted(&l->seat, h));
+    if (rc <= 0)
+        return rc;
+    rc = locker_check(l, h); /* the record may have been used anew since the first check */
+    return rc ? rc : 1;
 }
 
 /* ---- what a lock looks like ---- */

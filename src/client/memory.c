@@ -23,6 +23,10 @@ int memory_failed(const struct memory_session *m, int rc, pawl_key key)
                        (unsigned long long)m->locker.table.capacity);
     case -ENOSPC:
         return explain(rc, "%s has no room for another lock: every lock in it is in use", m->segment ? m->segment->path : m->name);
+    case -PAWL_ESEGMENT:
+        return explain(rc,
+                       "%s is damaged: a program that is not pawl, or another user, has written to it; drop it and make it anew",
+                       m->segment ? m->segment->path : m->name);
     case -EDEADLK:
         return explain(rc,
                        "two holders of the lock wait for each other, or the two ranges share an internal lock of the design '%s'",
@@ -232,6 +236,9 @@ const struct session_ops memory_ops = {
     .changed = memory_changed,
     CALLS,
 };
+
+/* Sessions that it opens have memory_ops. */
+const struct session_ops memory_system_ops = {.scheme = "system:", .open = memory_open_system};
 
 const struct session_ops memory_far_ops = {
     .close = memory_far_close,

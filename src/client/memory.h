@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A session on memory: local:NAME, the shared memory of this machine, or pawl://ADDRESS:PORT/SPACE where a memory node listens. On
- * shared memory every process maps the space's segment. In both a session locks through a locker. memory_open.c opens and closes a
- * session on shared memory, memory_far.c one on a memory node, memory.c has the calls, memory_async.c the operations that wait
- * without a thread, memory_far_async.c what is different about them on a memory node. */
+/* A session on memory: local:NAME or system:NAME, the shared memory of this machine, or pawl://ADDRESS:PORT/SPACE where a memory
+ * node listens. On shared memory every process maps the space's segment. In both a session locks through a locker. memory_open.c
+ * opens and closes a session on shared memory, memory_far.c one on a memory node, memory.c has the calls, memory_async.c the
+ * operations that wait without a thread, memory_far_async.c what is different about them on a memory node. */
 #ifndef PAWL_CLIENT_MEMORY_H
 #define PAWL_CLIENT_MEMORY_H
 
@@ -40,6 +40,7 @@ struct memory_session {
     struct segment *segment; /* null on a memory node, */
     struct node_udp *far;    /* which is reached by this endpoint; else null */
     struct fab_near near;    /* on the node's own machine: its memory, mapped; base null: not so */
+    struct fab_ofi *fabric;  /* where the node's verbs are not packets: the endpoint on its memory; else null */
     char *name;              /* of the space on a memory node, for messages */
     int close_result;
     bool removed; /* the segment of the space is gone */
@@ -53,7 +54,7 @@ struct memory_session {
     uint32_t doorbell; /* rises when the set of parked tasks has changed or the library's thread should look up */
 };
 
-extern const struct session_ops memory_ops, memory_far_ops;
+extern const struct session_ops memory_ops, memory_system_ops, memory_far_ops;
 
 /* The session of a handle; null if it is of another kind. */
 static inline struct memory_session *memory_of(pawl *p)
@@ -62,6 +63,7 @@ static inline struct memory_session *memory_of(pawl *p)
 }
 
 int memory_open(const char *place, const pawl_options *o, const struct knobs *knobs, struct pawl **out);
+int memory_open_system(const char *place, const pawl_options *o, const struct knobs *knobs, struct pawl **out);
 int memory_close(struct pawl *p);
 
 /* On a memory node: opened by the session kind of pawl://, when there is one at that place. */

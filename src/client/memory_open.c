@@ -19,6 +19,7 @@
 #define DEFAULT_HOLDS 256
 #define DEFAULT_LEASE_NS (10 * NS_PER_S)
 #define DEFAULT_PERMISSIONS 0600
+#define SYSTEM_PERMISSIONS 0666
 #define MARGIN_NS (2 * WORLD_COARSE_LAG_NS)
 #define CHECK_NS (100 * NS_PER_MS) /* the kernel reports deaths; this is for those that it does not report */
 #define TEND_NS (500 * NS_PER_MS)  /* how often a session looks after the slots of the dead */
@@ -142,7 +143,7 @@ static int open_or_create(const char *path, const pawl_options *o, const struct 
     for (int i = 0; i < OPEN_TRIES_MAX; i++) {
         if (!(o->flags & PAWL_MUST_CREATE)) {
             int rc = segment_open(path, out);
-            if (!rc && (rc = memory_check_requirements(o, (*out)->header, path)))
+            if (!rc && (rc = memory_check_requirements(o, &(*out)->header, path)))
                 segment_close(*out);
             if (rc != -ENOENT || o->flags & PAWL_NO_CREATE)
                 return rc;
@@ -175,17 +176,17 @@ static int make_session(struct segment *s, const pawl_options *o, struct pawl **
         return -ENOMEM;
     m->segment = s;
     m->lease_ns = o->lease_ns ? o->lease_ns : DEFAULT_LEASE_NS;
-    layout_space(s->header, 0, &m->space);
+    layout_space(&s->header, 0, &m->space);
     fab_shm_init(&m->ep, s->base, s->size);
-    m->ep.rings = s->header->slot_count;
-    m->ep.ring0 = s->header->rings;
-    table_init(&m->locker.table, s->header, 0);
+    m->ep.rings = s->header.slot_count;
+    m->ep.ring0 = s->header.rings;
+    table_init(&m->locker.table, &s->header, 0);
     m->locker.seat = (struct seat){.space = &m->space, .me = &m->session, .ep = &m->ep, .world = &world_real};
     m->locker.alone = memory_alone;
     m->session.seen = calloc(m->space.slot_count, sizeof *m->session.seen);
     int rc = m->session.seen ? handle_init(&m->handle, &memory_ops) : -ENOMEM;
     if (!rc)
-        rc = layout_adopt(s->header, &m->ep);
+        rc = layout_adopt(&s->header, &m->ep);
     m->handle.design = m->space.design;
     m->handle.keys = m->locker.table.keys;
     if (!rc)
@@ -200,19 +201,52 @@ static int make_session(struct segment *s, const pawl_options *o, struct pawl **
     return 0;
 }
 
-int memory_open(const char *place, const pawl_options *o, const struct knobs *knobs, struct pawl **out)
+/* Users of system: do not trust each other. */
+static int check_distrust(const char *name)
 {
-    char path[PATH_MAX];
+    const struct design *d = design_find(name);
+    return !d || d->distrusts
+               ? 0
+               : explain(-PAWL_ENOTSUP,
+                         "the design '%s' trusts all users of its segment, so system: does not offer it; 'word' does "
+                         "not, and local:/PATH with permissions is for users that trust each other",
+                         name);
+}
+
+static int open_at(const char *path, enum segment_kind kind, const pawl_options *o, const struct knobs *knobs, struct pawl **out)
+{
     struct segment *s;
-    int rc = segment_path(place, path, sizeof path);
-    if (!rc)
-        rc = open_or_create(path, o, knobs, &s);
+    int rc = open_or_create(path, o, knobs, &s);
     if (rc)
         return rc;
-    rc = make_session(s, o, out);
+    if (kind == SEGMENT_SYSTEM)
+        rc = check_distrust(s->header.design);
+    if (!rc)
+        rc = make_session(s, o, out);
     if (rc)
         segment_close(s);
     return rc;
+}
+
+int memory_open(const char *place, const pawl_options *o, const struct knobs *knobs, struct pawl **out)
+{
+    char path[PATH_MAX];
+    int rc = segment_path(SEGMENT_LOCAL, place, path, sizeof path);
+    return rc ? rc : open_at(path, SEGMENT_LOCAL, o, knobs, out);
+}
+
+int memory_open_system(const char *place, const pawl_options *o, const struct knobs *knobs, struct pawl **out)
+{
+    char path[PATH_MAX];
+    pawl_options for_all = *o;
+    int rc = segment_path(SEGMENT_SYSTEM, place, path, sizeof path);
+    if (!rc)
+        rc = segment_check_system();
+    if (!rc && o->design)
+        rc = check_distrust(o->design);
+    if (!o->permissions)
+        for_all.permissions = SYSTEM_PERMISSIONS;
+    return rc ? rc : open_at(path, SEGMENT_SYSTEM, &for_all, knobs, out);
 }
 
 int memory_close(struct pawl *p)

@@ -254,18 +254,28 @@ int net_end(struct net *n, uint32_t request, bool locked, struct outbox *out)
 
 /* ---- what a thread would wait for itself ---- */
 
+/* Whether some request of the session is in use. The lock keeps a request from being counted both as idle and as the spare one. */
+static bool any_in_use(struct net *n)
+{
+    pthread_mutex_lock(&n->handle.async.lock);
+    uint32_t unused = n->idle_count + (__atomic_load_n(&n->spare, __ATOMIC_RELAXED) != NET_NONE);
+    pthread_mutex_unlock(&n->handle.async.lock);
+    return unused < n->host.header->config.requests;
+}
+
 /* Whether the calling thread holds that lock, with a request other than `but`, in a mode that excludes the one that is wanted: it
- * would wait for itself (net_wait.c says when owners are known). */
+ * would wait for itself (net_wait.c says when owners are known). Each lock that is not granted at once comes here: a session that
+ * holds nothing must not look at all its requests. */
 static int waits_for_itself(struct net *n, uint64_t index, enum pawl_mode mode, uint32_t but)
 {
     const uint32_t requests = n->host.header->config.requests, owner = net_owner(n);
     bool held = false;
-    if (!n->host.design->claim || !owner)
+    if (!n->host.design->claim || !owner || !any_in_use(n))
         return 0;
     for (uint32_t i = 0; i < requests && !held; i++) {
         const uint32_t request = n->session * requests + i;
         struct packet_claim claim;
-        if (request == but || __atomic_load_n(&n->owners[i], __ATOMIC_RELAXED) != owner)
+        if (__atomic_load_n(&n->owners[i], __ATOMIC_RELAXED) != owner || request == but)
             continue;
         host_lock(&n->host);
         held = n->host.design->claim(n->host.memory, request, &claim) && claim.holds && claim.index == index &&
@@ -285,9 +295,8 @@ static int end_request(struct net *n, uint32_t request)
     return rc;
 }
 
-/* The short way, beside the lock's own agent: no packet, one look at each clock. The coarse one lags, so that the grant seems to
- * end a little earlier than it does. False: not this time. */
-static bool lock_at_once(struct net *n, const struct host_name *name, enum pawl_mode mode, pawl_grant *out)
+/* One look at each clock. The coarse one lags, so that the grant seems to end a little earlier than it does. */
+bool net_lock_at_once(struct net *n, const struct host_name *name, enum pawl_mode mode, pawl_grant *out)
 {
     const struct packet_design *d = n->host.design;
     struct packet_ask ask = {
@@ -347,15 +356,13 @@ static int begin_lock(struct net *n, struct packet_ask *ask, const struct host_n
     }
 }
 
-/* `call`: something that the lock's data server does under it; `out` is then null if the lock is not kept. -ESTALE: the name is
- * outdated. */
-static int lock_name(struct net *n, const struct host_name *name, enum pawl_mode mode, uint32_t limit, uint64_t deadline,
-                     pawl_call *call, pawl_grant *out)
+int net_lock_name(struct net *n, const struct host_name *name, enum pawl_mode mode, uint32_t limit, uint64_t deadline,
+                  pawl_call *call, pawl_grant *out)
 {
     struct packet_answer answer;
     uint64_t expiry = 0;
     uint32_t bell = 0;
-    if (!call && !limit && lock_at_once(n, name, mode, out))
+    if (!call && !limit && net_lock_at_once(n, name, mode, out))
         return 0;
     if (deadline != DEADLINE_TRY && waits_for_itself(n, name->index, mode, NET_NONE))
         return -EDEADLK;
@@ -400,7 +407,7 @@ static int lock_key(struct net *n, pawl_key key, enum pawl_mode mode, uint32_t l
     int rc = -ESTALE;
     while (rc == -ESTALE) {
         rc = net_find(n, key, mode, false, deadline, &name);
-        rc = rc ? rc : lock_name(n, &name, mode, limit, deadline, call, out);
+        rc = rc ? rc : net_lock_name(n, &name, mode, limit, deadline, call, out);
     }
     return rc;
 }
@@ -456,8 +463,7 @@ static int hold_call(struct pawl *p, const pawl_grant *g, uint64_t deadline, paw
     return net_failed(n, rc);
 }
 
-/* False: not this time. */
-static bool unlock_at_once(struct net *n, uint32_t request)
+bool net_unlock_at_once(struct net *n, uint32_t request)
 {
     const struct packet_design *d = n->host.design;
     if (!d->local_release)
@@ -483,7 +489,7 @@ static int unlock(struct pawl *p, const pawl_grant *g)
     if (rc)
         return net_failed(n, rc);
     net_touches(n, request);
-    return unlock_at_once(n, request) ? 0 : net_failed(n, end_request(n, request));
+    return net_unlock_at_once(n, request) ? 0 : net_failed(n, end_request(n, request));
 }
 
 static int convert(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t deadline)
@@ -567,53 +573,6 @@ static int extend(struct pawl *p, pawl_grant *g)
     return 0;
 }
 
-struct wanted {
-    const pawl_want *want;
-    struct host_name name;
-};
-
-static int by_index(const void *a, const void *b)
-{
-    const struct wanted *x = a, *y = b;
-    return (x->name.index > y->name.index) - (x->name.index < y->name.index);
-}
-
-/* -ESTALE: a name is outdated, and nothing is held. */
-static int try_all(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
-{
-    struct net *n = net_of(p);
-    struct wanted order[PAWL_ALL_MAX];
-    pawl_grant got[PAWL_ALL_MAX];
-    unsigned held = 0;
-    for (unsigned i = 0; i < count; i++) {
-        order[i].want = &wants[i];
-        int rc = net_find(n, wants[i].key, wants[i].mode, false, deadline, &order[i].name);
-        if (rc)
-            return rc;
-    }
-    qsort(order, count, sizeof order[0], by_index);
-    for (unsigned i = 1; i < count; i++)
-        if (order[i].name.index == order[i - 1].name.index)
-            return explain(-EINVAL, "two of the keys have the same lock");
-    int rc = 0;
-    for (; held < count && !rc; held += !rc)
-        rc = lock_name(n, &order[held].name, order[held].want->mode, 0, deadline, NULL, &got[held]);
-    for (unsigned i = held; rc && i-- > 0;)
-        unlock(p, &got[i]);
-    for (unsigned i = 0; !rc && i < count; i++)
-        grants[order[i].want - wants] = got[i];
-    return rc == -ESTALE ? rc : net_failed(n, rc);
-}
-
-/* The order of the indexes is the same for all clients, while the keys are in use: it is made anew if a key has another index. */
-static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
-{
-    int rc = -ESTALE;
-    while (rc == -ESTALE)
-        rc = try_all(p, wants, count, deadline, grants);
-    return rc;
-}
-
 static int wanted(struct pawl *p, const pawl_grant *g)
 {
     struct net *n = net_of(p);
@@ -626,7 +585,8 @@ static int wanted(struct pawl *p, const pawl_grant *g)
     bool known = n->host.design->wanted(n->host.memory, request, host_now(), out);
     host_leave(&n->host, out);
     net_flush(n, &n->udp, out);
-    return known;
+    rc = known ? check(p, g) : 0; /* the request may have been used anew since the first check */
+    return rc ? rc : known;
 }
 
 const struct session_ops net_ops = {
@@ -636,7 +596,8 @@ const struct session_ops net_ops = {
     .lock = lock,
     .semaphore = semaphore,
     .unlock = unlock,
-    .lock_all = lock_all,
+    .lock_all = net_lock_all,
+    .unlock_all = net_unlock_all,
     .convert = convert,
     .extend = extend,
     .check = check,

@@ -16,8 +16,8 @@
 
 /* The kinds of sessions. Nothing else refers to them by name, so a program without one of them lacks its places and nothing more.
  */
-extern const struct session_ops memory_ops, net_ops;
-static const struct session_ops *const kinds[] = {&memory_ops, &net_ops};
+extern const struct session_ops memory_ops, memory_system_ops, net_ops;
+static const struct session_ops *const kinds[] = {&memory_ops, &memory_system_ops, &net_ops};
 
 /* ---- what every handle has ---- */
 
@@ -150,7 +150,10 @@ int pawl_open_tuned(const char *where, const pawl_options *options, const struct
         int rc = check_options(o);
         return rc ? rc : kinds[i]->open(where + len, o, knobs, out);
     }
-    return explain(-EINVAL, "'%s' is not a place; places are local:, local:NAME, local:/PATH and pawl://ADDRESS:PORT/SPACE", where);
+    return explain(
+        -EINVAL,
+        "'%s' is not a place; places are local:, local:NAME, local:/PATH, system:, system:NAME and pawl://ADDRESS:PORT/SPACE",
+        where);
 }
 
 int pawl_open(const char *where, const pawl_options *options, pawl **out)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/segment.h"
 #include "client/offered.h"
-#include "cluster/life.h"
+#include "client/segment_guard.h"
 #include "fabric/shm.h"
 #include "lib/explain.h"
 
@@ -24,9 +24,47 @@
 static struct segment *mapped;
 static pthread_mutex_t mapped_lock = PTHREAD_MUTEX_INITIALIZER;
 
-int segment_path(const char *where, char *out, size_t size)
+int segment_kind(const char *place, enum segment_kind *kind, const char **rest)
+{
+    static const char *const schemes[] = {[SEGMENT_LOCAL] = "local:", [SEGMENT_SYSTEM] = "system:"};
+    for (unsigned i = 0; i < countof(schemes); i++)
+        if (!strncmp(place, schemes[i], strlen(schemes[i]))) {
+            *kind = (enum segment_kind)i;
+            *rest = place + strlen(schemes[i]);
+            return 0;
+        }
+    return explain(
+        -EINVAL, "'%s' is not a place on this machine; those are local:, local:NAME, local:/PATH, system: and system:NAME", place);
+}
+
+int segment_place(const char *place, char *out, size_t size)
+{
+    enum segment_kind kind = SEGMENT_LOCAL;
+    const char *rest = NULL;
+    int rc = segment_kind(place, &kind, &rest);
+    return rc ? rc : segment_path(kind, rest, out, size);
+}
+
+int segment_check_system(void)
+{
+    struct stat st;
+    if (lstat(SEGMENT_SYSTEM_DIR, &st))
+        return explain(-ENOTDIR, "this machine has no place for system: yet (%s: %s); 'pawl doctor --fix' as root makes it",
+                       SEGMENT_SYSTEM_DIR, strerror(errno));
+    if (!S_ISDIR(st.st_mode) || st.st_uid != 0 || (st.st_mode & 022 && !(st.st_mode & S_ISVTX)))
+        return explain(
+            -EACCES,
+            "%s is not a folder of root's with the sticky bit, so any user could replace what is in it; 'pawl doctor --fix' "
+            "as root mends it",
+            SEGMENT_SYSTEM_DIR);
+    return 0;
+}
+
+int segment_path(enum segment_kind kind, const char *where, char *out, size_t size)
 {
     int len;
+    if (where[0] == '/' && kind == SEGMENT_SYSTEM)
+        return explain(-EINVAL, "system: has names and no paths; local:%s is a segment at that path", where);
     if (where[0] == '/') {
         len = snprintf(out, size, "%s", where);
     } else {
@@ -37,7 +75,10 @@ int segment_path(const char *where, char *out, size_t size)
             if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.", *c))
                 return explain(-EINVAL, "the space name '%s' may have letters, digits, '-', '_' and '.'; a path begins with '/'",
                                name);
-        len = snprintf(out, size, SEGMENT_DIR "/pawl.%u.%s", (unsigned)geteuid(), name);
+        if (kind == SEGMENT_SYSTEM && name[0] == '.')
+            return explain(-EINVAL, "the space name '%s' of system: must not begin with '.'", name);
+        len = kind == SEGMENT_SYSTEM ? snprintf(out, size, SEGMENT_SYSTEM_DIR "/%s", name)
+                                     : snprintf(out, size, SEGMENT_DIR "/pawl.%u.%s", (unsigned)geteuid(), name);
     }
     return len < 0 || (size_t)len >= size ? explain(-ENAMETOOLONG, "the path of the space is too long") : 0;
 }
@@ -63,17 +104,47 @@ static void read_boot_id(uint8_t out[LAYOUT_BOOT_ID_LEN])
 
 /* ---- opening ---- */
 
-/* A segment under the default path must belong to this user: another user could have put one there on purpose. */
+/* Says how to remove a segment that cannot be used. Files that are neither under the names of spaces nor made by pawl may be
+ * anything: they are to stay. */
+static int refuse_segment(const char *path, const char *fault, bool is_pawls)
+{
+    char ours[64];
+    int len = snprintf(ours, sizeof ours, SEGMENT_DIR "/pawl.%u.", (unsigned)geteuid());
+    if (!strncmp(path, ours, (size_t)len))
+        return explain(-PAWL_ESEGMENT,
+                       "%s: %s; choose another name, or end the processes that use it ('fuser %s' lists them) and remove it: pawl "
+                       "space drop --force %s",
+                       path, fault, path, path + len);
+    if (is_pawls)
+        return explain(-PAWL_ESEGMENT,
+                       "%s: %s; choose another name, or end the processes that use it ('fuser %s' lists them) and remove it: rm %s",
+                       path, fault, path, path);
+    return explain(-PAWL_ESEGMENT, "%s: %s; choose another name", path, fault);
+}
+
+/* The user that the name of a segment promises: another user could have put a file there on purpose. */
+static bool belongs_as_named(const char *path, const struct stat *st)
+{
+    static const char ours[] = SEGMENT_DIR "/pawl.";
+    char *end;
+    if (strncmp(path, ours, strlen(ours)))
+        return true;
+    errno = 0;
+    unsigned long user = strtoul(path + strlen(ours), &end, 10);
+    return *end != '.' || errno || user == st->st_uid;
+}
+
 static int check_file(int fd, const char *path, struct stat *st)
 {
     if (fstat(fd, st))
         return explain(-errno, "%s: %s", path, strerror(errno));
     if (!S_ISREG(st->st_mode))
         return explain(-PAWL_ESEGMENT, "%s is not a regular file", path);
-    if (!strncmp(path, SEGMENT_DIR "/pawl.", strlen(SEGMENT_DIR "/pawl.")) && st->st_uid != geteuid())
-        return explain(-EACCES, "%s belongs to user %u; choose another name", path, (unsigned)st->st_uid);
+    if (!belongs_as_named(path, st))
+        return explain(-EACCES, "%s belongs to user %u, not to the one in its name; choose another name", path,
+                       (unsigned)st->st_uid);
     if (st->st_size < LAYOUT_HEADER_BYTES)
-        return explain(-PAWL_ESEGMENT, "%s: it is too short for a pawl segment; choose another name", path);
+        return refuse_segment(path, "it is too short for a pawl segment", false);
     return 0;
 }
 
@@ -85,14 +156,13 @@ static int check_header(const struct layout_header *h, uint64_t size, const char
     if (fault && !design_find(design) && design_is_offered(design))
         return refuse_design(design);
     if (fault)
-        return explain(-PAWL_ESEGMENT, "%s: %s; choose another name", path, fault);
+        return refuse_segment(path, fault, h->magic == LAYOUT_MAGIC);
     uint8_t boot[LAYOUT_BOOT_ID_LEN];
     read_boot_id(boot);
     if (memcmp(boot, h->boot_id, sizeof boot))
-        return explain(-PAWL_ESEGMENT, "%s: it was left from before the machine restarted; 'pawl space drop --force' removes it",
-                       path);
+        return refuse_segment(path, "it was left from before the machine restarted", true);
     if (h->ring_bytes != fab_shm_ring_bytes())
-        return explain(-PAWL_ESEGMENT, "%s: its message rings have another size; it was made by another release of pawl", path);
+        return refuse_segment(path, "its message rings have another size; it was made by another release of pawl", true);
     return 0;
 }
 
@@ -102,16 +172,30 @@ static int map_file(int fd, const char *path, const struct stat *st, struct segm
     void *base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED)
         return explain(-errno, "%s: cannot map %llu bytes: %s", path, (unsigned long long)size, strerror(errno));
-    int rc = check_header(base, size, path);
+    /* Of a segment that others can write to, only the copy is sure to be what was checked. */
+    bool guarded = st->st_uid != geteuid() || st->st_mode & (S_IWGRP | S_IWOTH);
+    struct layout_header header;
+    int rc = guarded ? segment_guard_add(base, size) : 0;
+    if (!rc) {
+        memcpy(&header, base, sizeof header);
+        rc = check_header(&header, size, path);
+    }
     struct segment *s = rc ? NULL : calloc(1, sizeof *s);
     char *copy = s ? strdup(path) : NULL;
     if (!copy) {
         free(s);
+        segment_guard_remove(base);
         munmap(base, size);
         return rc ? rc : -ENOMEM;
     }
-    *s = (struct segment){
-        .base = base, .size = size, .header = base, .path = copy, .dev = st->st_dev, .ino = st->st_ino, .users = 1};
+    *s = (struct segment){.base = base,
+                          .size = size,
+                          .header = header,
+                          .path = copy,
+                          .dev = st->st_dev,
+                          .ino = st->st_ino,
+                          .users = 1,
+                          .guarded = guarded};
     *out = s;
     return 0;
 }
@@ -146,7 +230,7 @@ int segment_open(const char *path, struct segment **out)
 bool segment_in_place(const struct segment *s)
 {
     struct stat st;
-    return !stat(s->path, &st) && st.st_dev == s->dev && st.st_ino == s->ino;
+    return !stat(s->path, &st) && st.st_dev == s->dev && st.st_ino == s->ino && (uint64_t)st.st_size == s->size;
 }
 
 void segment_close(struct segment *s)
@@ -158,6 +242,7 @@ void segment_close(struct segment *s)
                 *at = s->next;
                 break;
             }
+        segment_guard_remove(s->base);
         munmap(s->base, s->size);
         free(s->path);
         free(s);
@@ -167,7 +252,7 @@ void segment_close(struct segment *s)
 
 /* ---- creating ---- */
 
-/* The slots' mutexes, and the locks of a design whose free lock is not all zeroes. */
+/* The locks of a design whose free lock is not all zeroes. */
 static int format(void *base, const struct layout_header *h)
 {
     struct space space;
@@ -176,8 +261,6 @@ static int format(void *base, const struct layout_header *h)
     fab_shm_init(&ep, base, h->total_bytes);
     struct seat seat = {.space = &space, .ep = &ep, .world = &world_real};
     int rc = 0;
-    for (uint32_t i = 0; i < h->slot_count && !rc; i++)
-        rc = life_format(fab_shm_ptr(&ep, space_slot_addr(&space, i)));
     for (uint64_t i = 0; i < space.lock_count && !rc && space.design->format; i++)
         rc = space.design->format(&seat, i);
     return rc;

@@ -7,21 +7,40 @@
 
 #include <sys/types.h>
 
-#define SEGMENT_DIR "/dev/shm" /* where spaces have names: pawl.USER.NAME */
+#define SEGMENT_DIR "/dev/shm"                 /* where spaces have names: pawl.USER.NAME */
+#define SEGMENT_SYSTEM_DIR SEGMENT_DIR "/pawl" /* where all users have theirs: NAME */
+#define SEGMENT_SYSTEM_MODE 01777              /* of that folder: every user makes spaces, and removes none but their own */
 
 struct segment {
     void *base;
     uint64_t size;
-    const struct layout_header *header;
+    struct layout_header header; /* as it was when it was checked: other users may write to the segment */
     char *path;
     dev_t dev;
     ino_t ino;
     unsigned users;
+    bool guarded; /* other users can write to it */
     struct segment *next;
 };
 
-/* "" or NAME or /PATH, as after "local:". -EINVAL if it cannot be a name. */
-int segment_path(const char *where, char *out, size_t size);
+/* The kinds of places on this machine. */
+enum segment_kind {
+    SEGMENT_LOCAL,  /* local:, local:NAME: of this user; local:/PATH: of the users that the file's permissions admit */
+    SEGMENT_SYSTEM, /* system:, system:NAME: of all users */
+};
+
+/* The kind of a place by its scheme, which *rest has behind it; -EINVAL, explained, if it is not on this machine. */
+int segment_kind(const char *place, enum segment_kind *kind, const char **rest);
+
+/* "" or NAME or (local) /PATH, as after the scheme. -EINVAL if it cannot be a name. */
+int segment_path(enum segment_kind kind, const char *where, char *out, size_t size);
+
+/* Both in one. */
+int segment_place(const char *place, char *out, size_t size);
+
+/* Whether the folder of system: can be used: 0, or -ENOTDIR (there is none), -EACCES (others than root could replace what is in
+ * it), explained. */
+int segment_check_system(void);
 
 /* -ENOENT, -PAWL_ESEGMENT, -EACCES …, explained. */
 int segment_open(const char *path, struct segment **out);
@@ -29,7 +48,7 @@ int segment_open(const char *path, struct segment **out);
 /* Makes the file in one step, so that no process sees half of it. -EEXIST if it is there. */
 int segment_create(const char *path, const struct layout_params *p, mode_t permissions);
 
-/* Whether the path still names the file: false once it was removed or replaced. */
+/* Whether the path still names the file: false once it was removed, replaced or made shorter. */
 bool segment_in_place(const struct segment *s);
 
 void segment_close(struct segment *s);

@@ -2,39 +2,58 @@
 #include "cluster/life.h"
 
 #include <errno.h>
-#include <pthread.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-static_assert(sizeof(pthread_mutex_t) <= SLOT_LIFE_LEN, "a slot has room for the mutex");
-static_assert(offsetof(pthread_mutex_t, __data.__lock) == 0, "waiters watch the mutex's first word");
+/* What the kernel reads when this thread ends: an empty list, and one futex beside it. */
+static _Thread_local struct robust_list_head watched;
+static _Thread_local struct robust_list_head *before; /* the C library's list, which comes back when the futex is dropped */
 
-static pthread_mutex_t *mutex_of(struct slot *slot)
+static void watch(uint32_t *word)
 {
-    return (pthread_mutex_t *)slot->life;
+    size_t len;
+    if (watched.list_op_pending)
+        return;
+    watched.list.next = &watched.list;
+    watched.list_op_pending = (struct robust_list *)word;
+    /* A sandbox without these calls notices deaths by leases alone. */
+    if (syscall(SYS_get_robust_list, 0, &before, &len))
+        before = NULL;
+    syscall(SYS_set_robust_list, &watched, sizeof watched);
 }
 
-int life_format(struct slot *slot)
+static void unwatch(const uint32_t *word)
 {
-    pthread_mutexattr_t attr;
-    int rc = pthread_mutexattr_init(&attr);
-    if (rc)
-        return -rc;
-    pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
-    pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
-    rc = pthread_mutex_init(mutex_of(slot), &attr);
-    pthread_mutexattr_destroy(&attr);
-    return -rc;
+    if ((const uint32_t *)watched.list_op_pending != word)
+        return;
+    if (before)
+        syscall(SYS_set_robust_list, before, sizeof *before);
+    watched.list_op_pending = NULL;
 }
 
 int life_take(struct slot *slot)
 {
-    int rc = pthread_mutex_trylock(mutex_of(slot));
-    if (rc == EOWNERDEAD)
-        rc = pthread_mutex_consistent(mutex_of(slot));
-    return -rc;
+    uint32_t *word = (uint32_t *)slot->life, tid = (uint32_t)gettid();
+    uint32_t was = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    if (was & FUTEX_TID_MASK)
+        return -EBUSY;
+    watch(word); /* first: the thread may end right after it has the futex */
+    if (__atomic_compare_exchange_n(word, &was, tid | (was & FUTEX_WAITERS), false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        return 0;
+    unwatch(word);
+    return -EBUSY;
 }
 
 void life_drop(struct slot *slot)
 {
-    int rc = pthread_mutex_unlock(mutex_of(slot));
-    assert(rc == 0);
+    uint32_t *word = (uint32_t *)slot->life;
+    uint32_t was = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    while ((was & FUTEX_TID_MASK) == (uint32_t)gettid())
+        if (__atomic_compare_exchange_n(word, &was, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            if (was & FUTEX_WAITERS)
+                syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
+            break;
+        }
+    unwatch(word);
 }

@@ -19,6 +19,7 @@
  * fuller than it was made for forgets locks instead of searching longer. */
 #define PROBE_MAX 256
 
+#define RAISE_NS (2 * NS_PER_S)          /* long for a step of another session, short for a caller with a deadline */
 #define INSERT_TRIES_MAX 1000            /* against others that insert at the same time */
 #define INSERT_PAUSE_NS (20 * NS_PER_US) /* for another's insertion of the same key */
 
@@ -279,7 +280,7 @@ static int worker_gone(const struct seat *seat, uint64_t meta)
     uint32_t slot = (uint32_t)field_get(meta, META_SLOT_SHIFT, META_SLOT_BITS);
     uint64_t lease = 0;
     if (slot >= seat->space->slot_count)
-        return -EFAULT;
+        return -PAWL_ESEGMENT;
     int dead = slot == seat->me->slot ? 0 : seat_peer_dead(seat, slot, &lease);
     if (dead)
         return dead;
@@ -478,18 +479,20 @@ static int raise_lock(const struct insertion *in)
     if (rc || !floor || !design->raise)
         return rc;
     struct hold h;
+    /* On shared memory another user of the segment may have written that the lock is held, and no session releases it then. */
+    uint64_t until = fab_is_shm(in->seat->ep) ? add_saturating(world_now(in->seat->world), RAISE_NS) : DEADLINE_NEVER;
     do {
         rc = hold_open(in->seat, in->at, &h);
         if (rc)
             return rc;
         h.mode = PAWL_EXCLUSIVE;
         /* A session that still looks for the cell's former key may hold the lock; it finds out and releases it at once. */
-        rc = design->acquire(in->seat, &h, DEADLINE_NEVER);
+        rc = design->acquire(in->seat, &h, until);
         if (rc && rc != -PAWL_ELOST) /* after a loss it may be held, and recovery needs the record */
             hold_close(in->seat, &h);
     } while (rc == DESIGN_LOOK_AGAIN); /* the claim is still ours */
     if (rc)
-        return rc;
+        return rc == -ETIMEDOUT ? -EAGAIN : rc;
     rc = design->raise(in->seat, &h, floor);
     int end = design->release(in->seat, &h);
     return rc ? rc : end;

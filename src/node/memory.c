@@ -24,7 +24,7 @@ static void remove_former(const char *space)
 {
     char pattern[NEAR_PATH];
     glob_t found;
-    snprintf(pattern, sizeof pattern, SEGMENT_DIR "/pawl.%u.node.%s.*", (unsigned)getuid(), space);
+    snprintf(pattern, sizeof pattern, SEGMENT_DIR "/pawl.%u.node.%s.*", (unsigned)geteuid(), space);
     if (glob(pattern, 0, NULL, &found))
         return;
     for (size_t i = 0; i < found.gl_pathc; i++) {
@@ -98,6 +98,7 @@ static int place_memory(struct memory_node *m, uint32_t clients)
                                      .life = (uint32_t)(m->p.layout.birth >> LIFE_SHIFT),
                                      .at = m->udp.at,
                                      .lease_ns = m->p.layout.lease_ns,
+                                     .caps = m->p.layout.caps,
                                      .fresh = m->p.fresh};
     m->place.life = need.life;
     int rc = home ? home->open(home->ctx, &need, &m->place) : make_memory(m, need.bytes, &m->place);
@@ -118,19 +119,21 @@ static bool process_ended(uint64_t process)
 static int make_node(struct memory_node *m, uint32_t clients)
 {
     uint32_t caps = m->p.layout.caps;
-    const struct memnode_params node = {.space = m->p.space,
-                                        .id = rack_short_id(&m->identity),
-                                        .life = m->place.life,
-                                        .lease_ns = m->p.layout.lease_ns,
-                                        .clients = clients,
-                                        .can = (fab_has(caps, FAB_ATOMIC128) ? VERBS_CAN_ATOMIC128 : 0u) |
-                                               (fab_has(caps, FAB_MASKED) ? VERBS_CAN_MASKED : 0u) |
-                                               (fab_has(caps, FAB_WAIT) ? VERBS_CAN_WAIT : 0u),
-                                        .memory = m->place.memory,
-                                        .bytes = m->care.header.total_bytes,
-                                        .table = m->place.table,
-                                        .mistakes = m->p.mistakes,
-                                        .ended = m->p.local ? process_ended : NULL};
+    const struct memnode_params node = {
+        .space = m->p.space,
+        .id = rack_short_id(&m->identity),
+        .life = m->place.life,
+        .lease_ns = m->p.layout.lease_ns,
+        .clients = clients,
+        .shut = m->p.home ? m->p.home->shut : NULL,
+        .ctx = m->p.home ? m->p.home->ctx : NULL,
+        .can = (m->p.home ? m->p.home->can : 0u) | (fab_has(caps, FAB_ATOMIC128) ? VERBS_CAN_ATOMIC128 : 0u) |
+               (fab_has(caps, FAB_MASKED) ? VERBS_CAN_MASKED : 0u) | (fab_has(caps, FAB_WAIT) ? VERBS_CAN_WAIT : 0u),
+        .memory = m->place.memory,
+        .bytes = m->care.header.total_bytes,
+        .table = m->place.table,
+        .mistakes = m->p.mistakes,
+        .ended = m->p.local ? process_ended : NULL};
     m->node = memnode_new(&node);
     return m->node ? 0 : explain(-ENOMEM, "out of memory for %u clients", clients);
 }
@@ -159,7 +162,7 @@ int memory_node_open(struct memory_node *m, const struct memory_node_params *p)
     if (!rc)
         rc = make_node(m, clients);
     if (!rc && p->home)
-        rc = p->home->begin(p->home->ctx);
+        rc = p->home->begin(p->home->ctx, &m->care);
     if (rc) {
         memory_node_close(m);
         return rc;
@@ -220,16 +223,69 @@ static void send_wakes(struct memory_node *m)
     }
 }
 
+/* The node is free of I/O: its counts tell what happened to its clients. */
+static void watch_clients(struct memory_node *m, uint64_t now)
+{
+    const struct memnode_counts *c = memnode_counts(m->node), *b = &m->said;
+    uint64_t withheld, refused = c->refused + c->forged + c->malformed + c->foreign,
+                       before = b->refused + b->forged + b->malformed + b->foreign;
+    bool changed = c->connects != b->connects || c->leaves != b->leaves || c->fences != b->fences || c->silent != b->silent;
+    if (changed && log_may(&m->changing, now, &withheld)) {
+        bool lost = c->fences != b->fences || c->silent != b->silent;
+        log_event(lost ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, lost ? "clients lost" : "clients changed",
+                  LOG_TEXT("space", m->p.space), LOG_NUMBER("clients", memnode_clients(m->node)),
+                  LOG_NUMBER("connected", c->connects - b->connects), LOG_NUMBER("left", c->leaves - b->leaves),
+                  LOG_NUMBER("fenced", c->fences - b->fences), LOG_NUMBER("silent", c->silent - b->silent),
+                  LOG_TEXT("why", lost ? "they were silent for two leases, or others fenced them" : "they connected or left"));
+        m->said.connects = c->connects;
+        m->said.leaves = c->leaves;
+        m->said.fences = c->fences;
+        m->said.silent = c->silent;
+    }
+    if (refused == before || !log_may(&m->refusing, now, &withheld))
+        return;
+    log_event(LOG_LEVEL_WARNING, "packets dropped", LOG_TEXT("space", m->p.space), LOG_NUMBER("refused", c->refused - b->refused),
+              LOG_NUMBER("forged", c->forged - b->forged), LOG_NUMBER("malformed", c->malformed - b->malformed),
+              LOG_NUMBER("foreign", c->foreign - b->foreign),
+              LOG_TEXT("why", "their senders were shut out, or they are malformed or of another space"));
+    m->said.refused = c->refused;
+    m->said.forged = c->forged;
+    m->said.malformed = c->malformed;
+    m->said.foreign = c->foreign;
+}
+
 static void look_around(struct memory_node *m, uint64_t now)
 {
     if (!m->ready && now >= m->silent_until_ns) {
         m->ready = true;
         memnode_ready(m->node);
+        log_event(LOG_LEVEL_INFO, "memory node serves", LOG_TEXT("space", m->p.space), LOG_NUMBER("life", m->place.life),
+                  LOG_TEXT("why", m->place.found ? "it goes on with the memory of an earlier process"
+                                  : m->p.fresh   ? "no client holds anything from before"
+                                                 : "leases from before have ended"));
     }
+    if (m->p.home && m->p.home->tend)
+        m->p.home->tend(m->p.home->ctx, now);
     if (now >= m->tick_ns) {
         memnode_tick(m->node, now);
         m->tick_ns = now + min_u64(LOOK_NS, m->p.layout.lease_ns / 8);
+        watch_clients(m, now);
     }
+}
+
+static void publish(struct memory_node *m)
+{
+    struct figures_part p = {.kind = FIGURES_MEMORY,
+                             .ready = m->ready,
+                             .at = m->udp.at,
+                             .memory = {.ready = m->ready,
+                                        .life = m->place.life,
+                                        .clients = memnode_clients(m->node),
+                                        .bytes = m->care.header.total_bytes,
+                                        .counts = *memnode_counts(m->node)}};
+    snprintf(p.space, sizeof p.space, "%s", m->p.space);
+    snprintf(p.design, sizeof p.design, "%s", m->p.layout.design->name);
+    figures_publish(&m->board, &p);
 }
 
 /* The length of its answer, in its place; 0: none. */
@@ -238,7 +294,7 @@ static uint32_t one_packet(struct memory_node *m, uint8_t *data, uint32_t len, c
     const struct verbs_head *h = (const struct verbs_head *)(const void *)data;
     if (len < sizeof *h || h->magic != VERBS_MAGIC)
         return answer_other(m, data, len);
-    if (m->p.home && (h->type == VERBS_BATCH || h->type == VERBS_WAIT))
+    if (m->p.home && (h->type == VERBS_BATCH || h->type == VERBS_WAIT || h->type == VERBS_ATTACH))
         return m->p.home->execute(m->p.home->ctx, data, len);
     return memnode_packet(m->node, data, len, from, now, h->type == VERBS_CONNECT ? world_random(&world_real) : 0);
 }
@@ -246,6 +302,7 @@ static uint32_t one_packet(struct memory_node *m, uint8_t *data, uint32_t len, c
 void memory_node_run(struct memory_node *m, const volatile sig_atomic_t *stop)
 {
     static _Thread_local struct udp_batch batch;
+    figures_show(&m->board);
     look_around(m, world_now(&world_real));
     while (!*stop) {
         struct udp_out out[UDP_BATCH];
@@ -263,5 +320,8 @@ void memory_node_run(struct memory_node *m, const volatile sig_atomic_t *stop)
         udp_send(&m->udp, out, count);
         send_wakes(m);
         look_around(m, now); /* after the packets: clients that were heard of are not silent */
+        if (figures_due(&m->board, now))
+            publish(m);
     }
+    figures_hide(&m->board);
 }

@@ -6,6 +6,8 @@
 #include "cluster/coordinator.h"
 #include "cluster/keeper.h"
 #include "dataplane/memnode.h"
+#include "lib/log.h"
+#include "node/figures.h"
 #include "wire/udp.h"
 
 #include <signal.h>
@@ -18,6 +20,7 @@ struct memory_need {
     uint32_t life;  /* of new memory */
     struct net_addr at;
     uint64_t lease_ns;
+    uint32_t caps; /* of the space */
     bool fresh;
 };
 struct memory_place {
@@ -30,8 +33,11 @@ struct memory_home {
     void *ctx;
     uint32_t caps; /* FAB_* */
     int (*open)(void *ctx, const struct memory_need *need, struct memory_place *out);
-    int (*begin)(void *ctx);                                    /* the memory is formatted: execute */
-    uint32_t (*execute)(void *ctx, void *packet, uint32_t len); /* a BATCH or WAIT that came to this process; its answer */
+    int (*begin)(void *ctx, struct care *care);                 /* the memory is formatted: execute */
+    uint32_t (*execute)(void *ctx, void *packet, uint32_t len); /* a BATCH, WAIT or ATTACH that came to this process; its answer */
+    void (*shut)(void *ctx, uint32_t client);                   /* of memnode_params; null: none */
+    void (*tend)(void *ctx, uint64_t now);                      /* every look; null: clients look after each other */
+    uint32_t can;                                               /* enum verbs_can, beside those of the capabilities */
     void (*close)(void *ctx);
 };
 
@@ -57,6 +63,9 @@ struct memory_node {
     uint64_t silent_until_ns;
     bool ready;
     uint64_t tick_ns;
+    struct memnode_counts said; /* as the log has them */
+    struct log_limit changing, refusing;
+    struct figures_board board;
 };
 
 /* 0 or a negative errno, explained. */

@@ -51,7 +51,7 @@ static void watch(void)
 {
     struct segment *s;
     CHECK_EQ(segment_open(space_path(), &s), 0);
-    const struct layout_header *h = s->header;
+    const struct layout_header *h = &s->header;
     const char *base = s->base;
     watched[0] = (const uint64_t *)(base + h->slots);
     watched_words[0] = (h->rings - h->slots) / 8;
@@ -178,11 +178,11 @@ static void do_session(void)
     struct fab_ep ep;
     struct hold h;
     CHECK_EQ(segment_open(space_path(), &s), 0);
-    layout_space(s->header, 0, &space);
+    layout_space(&s->header, 0, &space);
     fab_shm_init(&ep, s->base, s->size);
     me.seen = calloc(space.slot_count, sizeof *me.seen);
     struct locker locker = {.seat = {.space = &space, .me = &me, .ep = &ep, .world = &world_real}};
-    table_init(&locker.table, s->header, 0);
+    table_init(&locker.table, &s->header, 0);
     const struct session_params params = {.lease_ns = PAWL_LEASE_FOREVER, .proof = fab_shm_proof(), .label = "stepped"};
     pawl_key k = key(FREE_KEY);
     begin();

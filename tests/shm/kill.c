@@ -165,7 +165,7 @@ static void count_left(const struct segment *s, unsigned *slots, unsigned *recor
 {
     struct space space;
     struct fab_ep ep;
-    layout_space(s->header, 0, &space);
+    layout_space(&s->header, 0, &space);
     fab_shm_init(&ep, s->base, s->size);
     *slots = *records = 0;
     for (uint32_t i = 0; i < space.slot_count; i++) {

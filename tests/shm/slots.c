@@ -24,7 +24,7 @@ static unsigned take_and_put_back(const struct segment *s)
 {
     struct space space;
     unsigned dead = 0;
-    layout_space(s->header, 0, &space);
+    layout_space(&s->header, 0, &space);
     for (uint32_t i = 0; i < space.slot_count; i++) {
         struct slot *slot = (struct slot *)((char *)s->base + space_slot_addr(&space, i));
         if (lease_state(slot->lease) == SLOT_FREE)
@@ -64,7 +64,7 @@ static unsigned slots_in(enum slot_state state, enum slot_state becomes)
 {
     struct space space;
     unsigned count = 0;
-    layout_space(opened->header, 0, &space);
+    layout_space(&opened->header, 0, &space);
     for (uint32_t i = 0; i < space.slot_count; i++) {
         struct slot *slot = (struct slot *)((char *)opened->base + space_slot_addr(&space, i));
         uint64_t lease = slot->lease;
@@ -98,7 +98,7 @@ static void lost_while_it_opens(void)
     struct session me = {.slot = 0};
     struct fab_ep ep;
     CHECK_EQ(segment_open(space_path(), &opened), 0);
-    layout_space(opened->header, 0, &space);
+    layout_space(&opened->header, 0, &space);
     fab_shm_init(&ep, opened->base, opened->size);
     struct seat seat = {.space = &space, .me = &me, .ep = &ep, .world = &world};
     CHECK_OK(session_open(&seat, &params)); /* no session had begun in that slot: another is taken */
@@ -123,7 +123,7 @@ static void knobs_of_the_segment(void)
     space_knobs = NULL;
     pawl *second = space_open(&options);
     CHECK_EQ(segment_open(space_path(), &s), 0);
-    layout_space(s->header, 0, &space);
+    layout_space(&s->header, 0, &space);
     CHECK_EQ(space.knobs.value[0], 7);
     segment_close(s);
     CHECK_OK(pawl_close(first));

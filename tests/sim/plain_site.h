@@ -5,7 +5,6 @@
 #define PAWL_TESTS_SIM_PLAIN_SITE_H
 
 #include "cluster/layout.h"
-#include "cluster/life.h"
 #include "cluster/session.h"
 #include "fabric/shm.h"
 #include "tests/check.h"
@@ -45,8 +44,6 @@ static inline void site_open(const struct design *d)
     memset(s->memory, 0, h.total_bytes);
     layout_space(&h, 0, &s->space);
     fab_shm_init(&s->ep, s->memory, h.total_bytes);
-    for (uint32_t i = 0; i < SITE_SESSIONS; i++)
-        CHECK_EQ(life_format(fab_shm_ptr(&s->ep, space_slot_addr(&s->space, i))), 0);
     for (unsigned i = 0; i < SITE_SESSIONS; i++) {
         const struct session_params params = {.lease_ns = PAWL_LEASE_FOREVER, .proof = fab_shm_proof(), .label = "test"};
         s->sessions[i] = (struct session){0};

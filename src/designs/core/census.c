@@ -131,6 +131,8 @@ static int concerned(const struct seat *seat, uint64_t index, unsigned states, s
 int census_look_after(const struct seat *seat, uint32_t slot)
 {
     uint64_t lease;
+    if (seat_damaged(seat, slot >= seat->space->slot_count))
+        return -PAWL_ESEGMENT;
     int dead = slot == seat->me->slot ? 0 : seat_peer_dead(seat, slot, &lease);
     if (dead <= 0 || lease_state(lease) != SLOT_LOST)
         return dead < 0 ? dead : 0;

@@ -89,6 +89,7 @@ struct design {
      * them: lower.c builds the former, and verbs that rely on the latter say so (fab_op.fence). */
     uint32_t needs;
     const char *instead; /* the design to choose where they are missing; null: none does the same */
+    bool distrusts;      /* every index that it reads from memory is checked, so other users of a segment cannot end a process */
     uint32_t lock_size;  /* bytes per lock; a multiple of 16 */
     /* For a lock whose size depends on the units that it is made for and may grow to: its bytes, 0 if it cannot be. Its memory is
      * sparse: zero, and taken from the machine where it is first touched. Null: lock_size. */

@@ -87,6 +87,24 @@ bool seat_lives(const struct seat *seat)
     return false;
 }
 
+#define LOOKS_MAX 16 /* a client whose leases end as fast as they are renewed has none */
+
+bool seats_live(const struct seat *const seats[], unsigned count)
+{
+    for (unsigned look = 0; look < LOOKS_MAX; look++) {
+        for (unsigned i = 0; i < count; i++)
+            if (!seat_lives(seats[i]))
+                return false;
+        bool all = true;
+        uint64_t now = world_now_coarse(seats[0]->world);
+        for (unsigned i = 0; i < count; i++)
+            all &= seat_alive(seats[i], now) && !__atomic_load_n(&seats[i]->me->ended, __ATOMIC_ACQUIRE);
+        if (all)
+            return true;
+    }
+    return false;
+}
+
 /* ---- other sessions ---- */
 
 static uint32_t life_word(const struct seat *seat, uint32_t slot)
@@ -289,12 +307,12 @@ int seat_slots_of(const struct seat *seat, uint32_t from, uint32_t to, slot_fn f
 
 bool seat_life_cond(const struct seat *seat, uint32_t slot, struct fab_cond *out)
 {
-    if (!(seat->ep->caps & FAB_KERNEL_LIFE) || slot == seat->me->slot)
+    if (!(seat->ep->caps & FAB_KERNEL_LIFE) || slot == seat->me->slot || slot >= seat->space->slot_count)
         return false;
     fab_addr addr = space_slot_addr(seat->space, slot) + offsetof(struct slot, life);
     uint32_t *life = fab_shm_ptr(seat->ep, addr);
     uint32_t word = __atomic_load_n(life, __ATOMIC_ACQUIRE);
-    /* The kernel wakes on death only if this bit is set; glibc keeps it, and wakes for nothing when the owner unlocks. */
+    /* The kernel wakes on death only if this bit is set; life_drop wakes for nothing. */
     while (!(word & FUTEX_WAITERS) && word & FUTEX_TID_MASK)
         if (__atomic_compare_exchange_n(life, &word, word | FUTEX_WAITERS, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             word |= FUTEX_WAITERS;

@@ -80,7 +80,7 @@ static inline uint64_t lease_expiry_ns(uint64_t lease)
 /* ---- slots, as they lie in lock memory ---- */
 
 #define SLOT_LABEL_LEN 32
-#define SLOT_LIFE_LEN 48 /* a process-shared robust mutex of glibc: 40 bytes on x86-64, 48 on aarch64 */
+#define SLOT_LIFE_LEN 48 /* the futex has 4 bytes; a slot has whole cache lines */
 
 struct slot {
     uint64_t lease;
@@ -90,7 +90,7 @@ struct slot {
     uint64_t opened;   /* seconds since WORLD_BIRTH_EPOCH_S, likewise */
     fab_addr home;     /* the first of its descriptors: on its own node, if it has memory there */
     char label[SLOT_LABEL_LEN];
-    _Alignas(8) char life[SLOT_LIFE_LEN]; /* shared memory: a robust mutex that a thread of the session holds */
+    _Alignas(8) char life[SLOT_LIFE_LEN]; /* shared memory: a robust futex that a thread of the session holds (cluster/life.h) */
     char pad[8];
 };
 static_assert(sizeof(struct slot) == 2 * CACHE_LINE, "slots do not share lines");
@@ -268,6 +268,10 @@ int seat_renew(const struct seat *seat);
  * false, it always does (I8). */
 bool seat_lives(const struct seat *seat);
 
+/* Whether the leases of all these sessions of one client run at one moment (I1). Renewing one takes a round trip, in which that of
+ * another may end: looking at each once is not enough. False: the client is lost. */
+bool seats_live(const struct seat *const seats[], unsigned count);
+
 /* A compare-and-swap whose outcome, should the connection break, is learnt by reading: only for values that no other session would
  * write. 0 and *old as of a plain one. */
 int seat_sure_cas(const struct seat *seat, fab_addr addr, uint64_t expect, uint64_t desired, uint64_t *old);
@@ -394,8 +398,17 @@ typedef int (*slot_fn)(void *ctx, uint32_t slot, uint64_t lease);
 int seat_slots(const struct seat *seat, slot_fn fn, void *ctx);
 int seat_slots_of(const struct seat *seat, uint32_t from, uint32_t to, slot_fn fn, void *ctx);
 
-/* A condition with which a waiter is woken when the kernel notices that session's death. False where it does not. */
+/* A condition with which a waiter is woken when the kernel notices that session's death. False where it does not. The slot may be
+ * any number that was read from memory. */
 bool seat_life_cond(const struct seat *seat, uint32_t slot, struct fab_cond *out);
+
+/* Memory says something that no sound session writes. On shared memory another user of the segment may have written it: the caller
+ * returns -PAWL_ESEGMENT, and ends no process. On other fabrics it is a mistake of ours. */
+static inline bool seat_damaged(const struct seat *seat, bool impossible)
+{
+    assert(!impossible || fab_is_shm(seat->ep));
+    return unlikely(impossible);
+}
 
 /* Turns a fabric error into what the caller of a lock operation gets; 0 means that it is worth trying again. */
 int seat_retry(const struct seat *seat, int rc);

@@ -35,6 +35,7 @@ const struct design design_mutex = {
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM,
     .tolerates = FAULTS_ALL,
     .lock_size = 16,
+    .distrusts = true,
     .knobs = word_knobs,
     .acquire = mutex_acquire,
     .release = word_release,

@@ -35,6 +35,7 @@ struct lock {
 struct server {
     struct rack_config config;
     struct packet_drops drops;
+    struct packet_figures figures;
     uint64_t open_ns; /* grants from then on */
     uint32_t life;
     uint16_t machine;
@@ -77,6 +78,13 @@ void srv_server_init(void *memory, const struct rack_config *config, uint16_t ma
 const struct packet_drops *srv_server_drops(const void *server)
 {
     return &((const struct server *)server)->drops;
+}
+
+struct packet_figures srv_server_figures(const void *server)
+{
+    struct packet_figures f = ((const struct server *)server)->figures;
+    f.passed_on = PACKET_UNCOUNTED;
+    return f;
 }
 
 static struct lock *lock_of(struct server *s, uint64_t index)
@@ -160,11 +168,13 @@ static void enter(struct server *s, struct lock *l, struct entry *e, struct outb
 {
     if (!l->holders++)
         l->limit = e->limit;
+    s->figures.holds++;
     grant(s, l, e, (enum pawl_mode)e->mode, out);
 }
 
 static void refuse(struct server *s, struct entry *e, uint16_t code, struct outbox *out)
 {
+    s->figures.refused++;
     e->state = ENTRY_DONE;
     e->code = code;
     answer(s, e, SRV_REFUSED, out);
@@ -185,6 +195,7 @@ static void pump(struct server *s, struct lock *l, struct outbox *out)
         if (!refused && !fits(s, l, e))
             break;
         take_out(s, l, e);
+        s->figures.waiting--;
         if (refused)
             refuse(s, e, PAWL_ELIMITS, out);
         else
@@ -201,10 +212,14 @@ static void end(struct server *s, struct entry *e, struct outbox *out)
     if (was == ENTRY_DONE || e->generation != l->generation)
         return;
     assert(l->holders || (was != ENTRY_HELD && was != ENTRY_UPGRADING));
-    if (was == ENTRY_WAITING)
+    if (was == ENTRY_WAITING) {
         take_out(s, l, e);
-    else
+        s->figures.waiting--;
+        s->figures.gave_up++;
+    } else {
         l->holders--;
+        s->figures.holds--;
+    }
     if (was == ENTRY_UPGRADING)
         l->upgrader = 0;
     pump(s, l, out);
@@ -215,6 +230,7 @@ static void end_all(void *server, uint16_t machine, bool anew, uint64_t now, str
     struct server *s = server;
     uint64_t n = rack_requests(&s->config);
     (void)now;
+    s->figures.lapsed += !anew;
     for (uint64_t i = 0; i < n; i++)
         end(s, entry_at(s, machine * n + i), out);
     if (anew)
@@ -227,8 +243,11 @@ static void end_all(void *server, uint16_t machine, bool anew, uint64_t now, str
  */
 static void begin_generation(struct server *s, struct lock *l, uint32_t generation)
 {
-    for (uint32_t i = l->first; i; i = entry_at(s, i - 1)->next)
+    for (uint32_t i = l->first; i; i = entry_at(s, i - 1)->next) {
         entry_at(s, i - 1)->state = ENTRY_DONE;
+        s->figures.waiting--;
+    }
+    s->figures.holds -= l->holders;
     *l = (struct lock){.grants = l->grants, .generation = generation};
 }
 
@@ -261,6 +280,7 @@ static void on_acquire(struct server *s, struct entry *e, const struct srv_packe
 {
     bool seen = p->head.nonce == e->nonce && !MISTAKE(s->config.mistakes, SRV_MISTAKE_NO_MEMORY);
     if (seen) {
+        s->figures.repeated++;
         if (e->state == ENTRY_WAITING)
             answer(s, e, SRV_QUEUED, out);
         else if (e->state == ENTRY_HELD && !e->step)
@@ -285,6 +305,8 @@ static void on_acquire(struct server *s, struct entry *e, const struct srv_packe
         refuse(s, e, PAWL_EHELD, out);
     } else {
         e->state = ENTRY_WAITING;
+        s->figures.waiting++;
+        s->figures.waited++;
         append(s, l, e);
         answer(s, e, SRV_QUEUED, out);
     }
@@ -320,6 +342,7 @@ static void on_report(struct server *s, struct client *c, struct entry *e, const
                             .step = p->step};
         if (now < s->open_ns && (!l->holders || (l->mode == PAWL_SHARED && p->mode == PAWL_SHARED))) {
             l->limit = l->holders++ ? (uint16_t)max_u64(l->limit, e->limit) : e->limit;
+            s->figures.holds++;
             l->mode = e->mode = p->mode;
             e->token = p->token;
             e->state = ENTRY_HELD;

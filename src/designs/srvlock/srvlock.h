@@ -124,6 +124,7 @@ void srv_server_init(void *memory, const struct rack_config *config, uint16_t ma
 void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t srv_server_tick(void *memory, uint64_t now, struct outbox *out);
 const struct packet_drops *srv_server_drops(const void *server);
+struct packet_figures srv_server_figures(const void *server);
 
 #define SRV_HOST                                                                                                                   \
     .family = PACKET_SERVER, .host_bytes = srv_host_bytes, .host_init = srv_host_init, .acquire = srv_acquire,                     \
@@ -134,7 +135,7 @@ const struct packet_drops *srv_server_drops(const void *server);
 
 #define SRV_SERVER                                                                                                                 \
     .server_bytes = srv_server_bytes, .server_init = srv_server_init, .server_packet = srv_server_packet,                          \
-    .server_tick = srv_server_tick, .server_drops = srv_server_drops
+    .server_tick = srv_server_tick, .server_drops = srv_server_drops, .server_figures = srv_server_figures
 
 #define SRV_FEATURES                                                                                                               \
     (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC |         \

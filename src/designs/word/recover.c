@@ -65,7 +65,11 @@ static int recount_once(const struct seat *seat, uint64_t index, uint64_t w)
     /* At the last token there is no next one to mark the new count with: the readers must leave first. */
     if (c.unsure || (c.readers && token == WORD_TOKEN_MAX))
         return 0;
-    assert(c.readers <= (word_limited(w) ? word_limit(w) : WORD_READERS_MAX) || MISTAKES(seat->space->design->mistakes)); /* I25 */
+    if (c.readers > (word_limited(w) ? word_limit(w) : WORD_READERS_MAX) && !MISTAKES(seat->space->design->mistakes)) {
+        /* Another session has ended the recount meanwhile, and the census saw readers of two moments; or the memory is damaged. */
+        rc = fab_read64(seat->ep, space_lock_addr(seat->space, index), &old);
+        return rc ? rc : seat_damaged(seat, old == w) ? -PAWL_ESEGMENT : 0; /* I25 */
+    }
     uint64_t counted = c.readers ? word_limited(w) + c.readers : 0;
     uint64_t next = word_make(c.readers ? WORD_SHARED : WORD_FREE, counted, token == WORD_TOKEN_MAX ? token : token + 1);
     rc = fab_cas64(seat->ep, space_lock_addr(seat->space, index), w, next, &old);
@@ -167,7 +171,7 @@ static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wo
     const struct space *space = f->seat->space;
     uint64_t index = record_index(word);
     if (index >= space->lock_count)
-        return -EFAULT; /* foreign code has overwritten the memory */
+        return -PAWL_ESEGMENT; /* foreign code has overwritten the memory */
     for (bool again = true; again;) {
         uint64_t w;
         int rc = fab_read64(f->seat->ep, space_lock_addr(space, index), &w);

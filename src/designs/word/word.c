@@ -199,8 +199,8 @@ static int granted_in_time(const struct attempt *a)
     const struct seat *seat = a->seat;
     if (unlikely(!seat_lives(seat)))
         return -PAWL_ELOST;
-    assert(a->h->token > seat->space->token_base); /* I2 */
-    assert(hold_is_named(seat, a->h));             /* I5 */
+    if (seat_damaged(seat, a->h->token <= seat->space->token_base || !hold_is_named(seat, a->h))) /* I2, I5 */
+        return -PAWL_ESEGMENT;
     if (a->slept && a->h->mode == PAWL_SHARED && !word_open(a->seen.word))
         pass_on(seat, a->h->index); /* other readers may sleep behind this one */
     return 0;
@@ -330,12 +330,17 @@ static int release_exclusive(const struct seat *seat, const struct hold *h)
     return 0;
 }
 
+/* A live reader is counted, or being counted (I3). */
+static bool counts_readers(uint64_t w)
+{
+    return word_mode(w) == WORD_RECOUNT || (word_mode(w) == WORD_SHARED && word_count(w) > 0);
+}
+
 /* The word after one reader left. */
 static uint64_t without_reader(uint64_t w)
 {
     if (word_mode(w) == WORD_RECOUNT) /* makes the count in progress out of date */
         return (w & WORD_WAITERS) | word_make(WORD_RECOUNT, word_one_more_left(w), word_token(w));
-    assert(word_mode(w) == WORD_SHARED && word_readers(w) > 0); /* a live reader is counted (I3) */
     if (word_readers(w) == 1)
         return word_make(WORD_FREE, 0, word_token(w));
     return (w & (WORD_WAITERS | WORD_UPGRADE)) | word_make(WORD_SHARED, word_count(w) - 1, word_token(w));
@@ -362,6 +367,8 @@ static int release_shared(const struct seat *seat, const struct hold *h)
             hold_close(seat, h);
             return 0;
         }
+        if (!rc && seat_damaged(seat, !counts_readers(w)))
+            return -PAWL_ESEGMENT;
         uint64_t next = rc ? 0 : without_reader(w);
         if (!rc)
             rc = fab_cas64(seat->ep, addr, w, next, &old);
@@ -464,7 +471,8 @@ static int upgrade_step(const struct seat *seat, struct hold *h, const struct wo
     uint64_t w = seen->word, old;
     if (word_mode(w) == WORD_RECOUNT)
         return word_recount(seat, h->index, deadline);
-    assert(word_mode(w) == WORD_SHARED); /* a live reader is counted (I3) */
+    if (seat_damaged(seat, !counts_readers(w)))
+        return -PAWL_ESEGMENT;
     if (word_open(w))
         return close_open(seat, h->index, w);
     if (word_limited(w))
@@ -584,6 +592,7 @@ const struct design design_word = {
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODES,
     .tolerates = FAULTS_ALL,
     .lock_size = sizeof(struct word_lock),
+    .distrusts = true,
     .knobs = word_knobs,
     .acquire = word_acquire,
     .release = word_release,

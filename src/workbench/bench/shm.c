@@ -179,7 +179,7 @@ static void pin(unsigned number)
 static void touch_all(struct bench_shm *b, pawl *p)
 {
     const struct memory_session *m = memory_of(p);
-    if (m && m->segment && !layout_is_sparse(m->segment->header)) /* that may be more than there is */
+    if (m && m->segment && !layout_is_sparse(&m->segment->header)) /* that may be more than there is */
         madvise(m->segment->base, m->segment->size, MADV_POPULATE_WRITE);
     madvise(b->validators, validator_bytes(b), MADV_POPULATE_WRITE);
 }

@@ -145,6 +145,8 @@ static const struct variant {
     {LEADER("deposed", DEPOSED, "a deposed leader answers, and members take packets of any term")},
     {LEADER("ahead", AHEAD, "answers are sent before etcd has committed what they tell")},
     {LEADER("guess", GUESS, "a transaction without an answer is taken for one that was not made")},
+    {"busted-steward-fresh", &design_netlock, COORD_MISTAKE_STEWARD, FAULTS_LEADER, FIXED,
+     "every steward takes itself for the first one of its space"},
     {CITRON("no-abort", NO_ABORT, FAULTS_ALL, "a client that made itself known too late goes on")},
     {CITRON("no-wait", NO_WAIT, FAULTS_ALL, "T_wait is not waited out")},
     {CITRON("no-fence", NO_FENCE, LATE, "a census does not shut out lost sessions")},

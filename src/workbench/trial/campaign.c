@@ -154,7 +154,7 @@ static bool forgot(const struct cluster *cl)
 }
 
 /* Whatever the design runs on. */
-static void report(const struct campaign *c, struct campaign_result *out)
+static void report(struct campaign *c, struct campaign_result *out)
 {
     *out = c->done;
     out->violations = c->oracle.violations;
@@ -169,6 +169,7 @@ static void report(const struct campaign *c, struct campaign_result *out)
         if (!(c->design->packet ? c->rack.clients[i].finished : c->cluster.clients[i].finished)) {
             snprintf(out->why, sizeof out->why, "I9: client %u did not get on after everything had healed (%u of %u done)", i,
                      *c->clients_done, c->clients);
+            campaign_violated(c, out->why);
             break;
         }
 }
@@ -267,7 +268,9 @@ static int begin(struct campaign *c, uint64_t safety_ns, unsigned clients)
 {
     c->safety_ns = safety_ns;
     c->clients = clients;
-    return oracle_init(&c->oracle, c->locks, c->design->features & DESIGN_TOKENS, valid, c);
+    int rc = oracle_init(&c->oracle, c->locks, c->design->features & DESIGN_TOKENS, valid, c);
+    c->oracle.told = campaign_violated;
+    return rc;
 }
 
 static int run_cluster(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)
@@ -398,6 +401,28 @@ static void swarm_rack(struct campaign *c, const struct campaign_params *p, stru
         out->servers = limited(out->servers, out->hosts);
 }
 
+/* Nothing but coordinators fails, and they keep their settings. Then their outages are shorter than the membership lease, and hosts
+ * need them to join and to name keys alone. A NetLock with several servers needs its steward more often, so that one can take over
+ * for another soon. */
+static bool only_coordinators_fail(const struct campaign_params *p, struct rack_params *out)
+{
+    const uint32_t theirs = FAULT_BIT(FAULT_CRASH_COORDINATOR) | FAULT_BIT(FAULT_DISK) | FAULT_BIT(FAULT_ETCD);
+    if (!p->faults || p->faults & ~theirs)
+        return false;
+    out->member_ns = 2 * out->safety_ns + 8 * out->lease_ns; /* longer than all outages together, which end with the faults */
+    if (p->design->packet->steward_packet)
+        out->servers = out->racks = p->design->packet->divides ? 2 : 1; /* one at each switch */
+    return true;
+}
+
+static void check_lost(struct campaign_result *out)
+{
+    if (out->violations || !out->lost)
+        return;
+    out->violations++;
+    snprintf(out->why, sizeof out->why, "I27: %" PRIu64 " sessions were lost, though nothing but coordinators failed", out->lost);
+}
+
 static int run_rack(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)
 {
     struct rack_params params = draw_rack(c, p, model);
@@ -405,6 +430,7 @@ static int run_rack(struct campaign *c, const struct campaign_params *p, const s
     params.switch_locks = draw_room(c, p);
     params.capacity = draw_capacity(c, p);
     params.time_max_ns = params.safety_ns + HEALING_LEASES * c->mix.lease_ns;
+    bool keeps_all = only_coordinators_fail(p, &params);
     c->clients_done = &c->rack.clients_done;
     c->sim = &c->rack.sim;
     int rc = begin(c, params.safety_ns, params.clients);
@@ -417,6 +443,8 @@ static int run_rack(struct campaign *c, const struct campaign_params *p, const s
     report(c, out);
     out->sessions = c->rack.sessions;
     out->lost = c->rack.lost;
+    if (keeps_all)
+        check_lost(out);
     out->moves = p->design->packet->switch_moves ? p->design->packet->switch_moves(c->rack.switch_memory) : 0;
     rack_free(&c->rack);
     return 0;

@@ -61,14 +61,15 @@ static int audit_lock(struct actor *a, uint64_t lock)
     /* Leases that may have to be waited out one after the other: with a steward that has just lost its memory its own, then what
      * it had given, then what those had given; and the time to notice. */
     uint64_t leases = c->design->packet && c->design->packet->steward_packet ? 4 : 1;
-    if (c->design->packet && c->rack.coordinator)
-        leases *= COORDINATOR_LEASES;
+    uint64_t patience_ns = leases * c->mix.lease_ns;
+    if (c->design->packet &&
+        c->rack.coordinator) /* the last: of a host that is gone, and may use the index that the name is to get */
+        patience_ns = patience_ns * COORDINATOR_LEASES + c->rack.params.member_ns;
     int rc = a->ops->query(a, key, &state);
     if (!rc && state.mode)
         oracle_violation(&c->oracle, "I11: lock %" PRIu64 " is held (mode %u, %u holders) when all have released it", lock,
                          state.mode, state.holders);
-    rc = a->ops->lock(a, key, PAWL_EXCLUSIVE,
-                      c->timeout ? world_now(&a->process->host->world) + leases * c->mix.lease_ns : DEADLINE_NEVER, &h);
+    rc = a->ops->lock(a, key, PAWL_EXCLUSIVE, c->timeout ? world_now(&a->process->host->world) + patience_ns : DEADLINE_NEVER, &h);
     if (!rc) {
         campaign_granted(a, lock, &h);
         rc = campaign_give_back(a, lock, &h);
