@@ -97,6 +97,7 @@ enum pawl_error {
     PAWL_EFORKED = 1006,   /* the handle belongs to the parent process */
     PAWL_ESEGMENT = 1007,  /* not a segment of this version of pawl, or damaged */
     PAWL_ELIMIT = 1008,    /* too many: sessions in the space, holds or requests in the session */
+    PAWL_ELIMITS = 1009,   /* the semaphore is held with another limit, or its key is locked without one */
 };
 
 /* A sentence for any code that a call returned. Static. */
@@ -216,6 +217,15 @@ PAWL_API int pawl_lock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *o
 PAWL_API int pawl_trylock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *out); /* does not wait: -PAWL_EHELD */
 PAWL_API int pawl_timedlock(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline_ns, pawl_grant *out);
 PAWL_API int pawl_unlock(pawl *p, const pawl_grant *grant);
+
+/* Takes one of `limit` places of a semaphore: a shared hold, with a token, a deadline, an end and recovery like any other, of which
+ * there are at most `limit` at once. Designs with `semaphore` (pawl doctor --matrix). The key's limit is that of the present
+ * holders: while there are any, a call with another limit fails with -PAWL_ELIMITS, and a free one takes the limit of the next
+ * call. An exclusive lock of the key waits until all places are free, and keeps them. A plain shared lock of it takes a place while
+ * some are taken; if it came first, the call fails with -PAWL_ELIMITS. A place cannot be converted (-PAWL_ENOTSUP). -EINVAL: the
+ * limit is 0 or above PAWL_SEMAPHORE_MAX. */
+#define PAWL_SEMAPHORE_MAX 2047
+PAWL_API int pawl_semaphore(pawl *p, pawl_key key, uint32_t limit, uint64_t deadline_ns, pawl_grant *out);
 
 /* Deadlocks
  *   Threads that wait for locks while they hold others may wait in a cycle, each for a lock that the next one holds. Designs
@@ -406,7 +416,8 @@ typedef struct pawl_request {
     void *user;           /* comes back in the completion */
     uint64_t start, end;  /* lock (both 0: the whole), reshape */
     pawl_call *call;      /* its bytes are copied; the struct and the room for its reply must stay until the completion is reaped */
-    uint64_t reserved[3];
+    uint64_t limit;       /* lock, in mode shared: a place of a semaphore with this limit; 0: a plain lock */
+    uint64_t reserved[2];
 } pawl_request;
 
 typedef struct pawl_completion {

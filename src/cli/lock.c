@@ -16,14 +16,15 @@
 
 static struct {
     bool shared, exclusive, nonblock, json, close, no_fork, verbose, no_create;
-    bool has_wait, has_lease, has_fd;
-    uint64_t wait_ns, lease_ns, tenant, priority, fd;
+    bool has_wait, has_lease, has_fd, has_limit;
+    uint64_t wait_ns, lease_ns, tenant, priority, fd, limit;
     const char *range, *space, *wire, *code, *shell;
 } opts;
 
 static const struct arg table[] = {
     {"shared", 's', ARG_FLAG, NULL, "share the lock with others that share it", &opts.shared, NULL},
     {"exclusive", 'x', ARG_FLAG, NULL, "hold the lock alone (the default)", &opts.exclusive, NULL},
+    {"limit", 0, ARG_U64, "N", "a semaphore: at most N hold NAME at once, all with the same N", &opts.limit, &opts.has_limit},
     {"nonblock", 'n', ARG_FLAG, NULL, "give up at once if another session holds the lock", &opts.nonblock, NULL},
     {"wait", 'w', ARG_DURATION, "SECONDS", "give up after this time, such as 0.5, 500ms or 2min", &opts.wait_ns, &opts.has_wait},
     {"conflict-exit-code", 'E', ARG_STRING, "CODE", "exit status after giving up, 0 to 255; default 1", &opts.code, NULL},
@@ -65,7 +66,8 @@ static const struct args usage = {
         "those.\n\n"
         "Exit status: COMMAND's, or 128 and the number of the signal that ended it, or\n"
         "  1      the lock was not granted in time (or the CODE of -E)\n"
-        "  2      wrong usage: an unknown option, a name that is too long, a malformed range, a lock that would wait for itself\n"
+        "  2      wrong usage: an unknown option, a name that is too long, a malformed range, a lock that would wait for itself,\n"
+        "         a semaphore that is held with another limit\n"
         "  69     the space cannot be used, or its design does not offer the operation\n"
         "  75     the lock was lost while COMMAND ran\n"
         "  126    COMMAND cannot be run\n"
@@ -118,6 +120,10 @@ static int check_wishes(const struct args_rest *rest)
         return args_complain(&usage, "--json reports at the end, and with --no-fork pawl has no end of its own");
     if (opts.shared && opts.exclusive)
         return args_complain(&usage, "--shared and --exclusive exclude each other");
+    if (opts.has_limit && (!opts.limit || opts.limit > PAWL_SEMAPHORE_MAX))
+        return args_complain(&usage, "--limit must be between 1 and %d", PAWL_SEMAPHORE_MAX);
+    if (opts.has_limit && (opts.exclusive || opts.range))
+        return args_complain(&usage, "--limit shares the whole lock: --exclusive and --range do not go with it");
     if (opts.nonblock && opts.has_wait)
         return args_complain(&usage, "--nonblock and --wait exclude each other");
     if (opts.has_lease && !opts.lease_ns)
@@ -154,7 +160,8 @@ static int read_wishes(struct lock_job *job, const struct args_rest *rest)
     *job = (struct lock_job){
         .name = rest->words[0],
         .command = opts.shell ? shell_command() : rest->words + rest->split,
-        .mode = opts.shared ? PAWL_SHARED : PAWL_EXCLUSIVE,
+        .mode = opts.shared || opts.has_limit ? PAWL_SHARED : PAWL_EXCLUSIVE,
+        .limit = (uint32_t)opts.limit,
         .nonblock = opts.nonblock,
         .has_range = opts.range,
         .verbose = opts.verbose,

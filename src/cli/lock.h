@@ -20,6 +20,7 @@ struct lock_job {
     char place[PLACE_LEN];
     char reach[PLACE_LEN]; /* the same, and how to get there: for pawl alone, not for COMMAND */
     enum pawl_mode mode;
+    uint32_t limit; /* of a semaphore; 0: it is none */
     bool nonblock, has_range, verbose, no_create;
     bool named;    /* the user chose the space with --space */
     bool closes;   /* the command does not inherit the descriptor: the lock ends with it */

@@ -33,6 +33,7 @@ static int not_granted(const struct lock_job *job, int rc)
     case -EDEADLK:
         return cli_say("lock", EXIT_USAGE, "a process above this one holds '%s' and waits for it: this one would wait for itself",
                        job->name);
+    case -PAWL_ELIMITS:
     case -EOVERFLOW:
         cli_fail("lock", rc);
         return EXIT_USAGE;

@@ -131,6 +131,8 @@ static int wait_for_completion(struct lock_job *job, uint64_t id, pawl_completio
 
 static int try_once(struct lock_job *job)
 {
+    if (job->limit)
+        return pawl_semaphore(job->p, job->key, job->limit, PAWL_TRY, &job->grant);
     return job->has_range ? pawl_lock_range(job->p, job->key, job->range.from, job->range.to, job->mode, PAWL_TRY, &job->grant)
                           : pawl_trylock(job->p, job->key, job->mode, &job->grant);
 }
@@ -158,6 +160,7 @@ static int wait_for_lock(struct lock_job *job, uint64_t deadline)
         return ask_until(job, deadline);
     const pawl_request request = {.op = PAWL_OP_LOCK,
                                   .mode = job->mode,
+                                  .limit = job->limit,
                                   .key = job->key,
                                   .deadline_ns = deadline,
                                   .start = job->has_range ? job->range.from : 0,

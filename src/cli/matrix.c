@@ -6,9 +6,9 @@
 #include <string.h>
 
 /* Bit numbers of design.h's flags. */
-enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC, DEADLOCK, CALLS, SPLIT, BAST };
+enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC, DEADLOCK, CALLS, SPLIT, BAST, SEMAPHORE };
 enum { SHM, SIM, UDP, NODE, NODE_XDP };
-static_assert(1 << BAST == DESIGN_BAST && BAST + 1 == DESIGN_FEATURES, "features in the order of their bits");
+static_assert(1 << SEMAPHORE == DESIGN_SEMAPHORE && SEMAPHORE + 1 == DESIGN_FEATURES, "features in the order of their bits");
 static_assert(1 << NODE_XDP == DESIGN_ON_NODE_XDP && NODE_XDP + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
 
 /* A design that offers everything but ranges; its tests of the contract, of recovery and of asynchronous operations. A test on
@@ -26,10 +26,10 @@ static const struct proof {
     unsigned substrate;
     const char *tests[DESIGN_FEATURES];
 } proofs[] = {
-    {"word", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [BAST] = "udp/beside"}},
-    {"word", SIM, {WHOLE("sim/word", "sim/word", "sim/word"), [BAST] = "sim/beside"}},
-    {"word", NODE, {FAR_WHOLE("udp/node", "udp/node_async"), [BAST] = "udp/beside"}},
-    {"word", NODE_XDP, {FAR_WHOLE("lab/node", "lab/node"), [BAST] = "lab/node"}},
+    {"word", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [BAST] = "udp/beside", [SEMAPHORE] = "udp/beside"}},
+    {"word", SIM, {WHOLE("sim/word", "sim/word", "sim/word"), [BAST] = "sim/beside", [SEMAPHORE] = "sim/beside"}},
+    {"word", NODE, {FAR_WHOLE("udp/node", "udp/node_async"), [BAST] = "udp/beside", [SEMAPHORE] = "udp/beside"}},
+    {"word", NODE_XDP, {FAR_WHOLE("lab/node", "lab/node"), [BAST] = "lab/node", [SEMAPHORE] = "lab/node"}},
     {"shiftlock", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async")}},
     {"shiftlock", SIM, {WHOLE("sim/shiftlock", "sim/shiftlock", "sim/shiftlock")}},
     {"shiftlock", NODE, {FAR_WHOLE("udp/node", "udp/node_async")}},
@@ -78,12 +78,12 @@ static const struct proof {
     {"rmarw", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines"}},
     {"rpc", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"rpc-retry", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
-    {"srvlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock"), [BAST] = "sim/beside"}},
-    {"srvlock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [BAST] = "udp/beside"}},
+    {"srvlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock"), [BAST] = "sim/beside", [SEMAPHORE] = "sim/beside"}},
+    {"srvlock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [BAST] = "udp/beside", [SEMAPHORE] = "udp/beside"}},
     {"fisslock-local",
      SIM,
      {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/fisslock", [BAST] = "sim/beside"}},
-    {"parlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock"), [BAST] = "sim/beside"}},
+    {"parlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock"), [BAST] = "sim/beside", [SEMAPHORE] = "sim/beside"}},
     {"netchain",
      SIM,
      {[EXCLUSIVE] = "sim/netlock",

@@ -200,6 +200,11 @@ static int check_request(const struct pawl *p, const pawl_request *given, pawl_r
     bool has_mode = async_names_lock(given) || given->op == PAWL_OP_CONVERT;
     if (has_mode && given->mode != PAWL_SHARED && given->mode != PAWL_EXCLUSIVE)
         return explain(-EINVAL, "the mode must be shared or exclusive");
+    if (given->limit && (given->op != PAWL_OP_LOCK || given->mode != PAWL_SHARED || given->start || given->end || given->call))
+        return explain(-EINVAL, "a place of a semaphore is locked as a whole, in mode shared and without a call");
+    int rc = given->limit ? handle_check_limit(p, given->limit) : 0;
+    if (rc)
+        return rc;
     return given->op == PAWL_OP_UNLOCK ? 0 : handle_until(p, given->deadline_ns, &out->deadline_ns);
 }
 

@@ -27,6 +27,7 @@ struct session_ops {
     int (*close)(struct pawl *p);
 
     int (*lock)(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out);
+    int (*semaphore)(struct pawl *p, pawl_key key, uint32_t limit, uint64_t deadline, pawl_grant *out);
     int (*unlock)(struct pawl *p, const pawl_grant *g);
     int (*lock_all)(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants);
     int (*unlock_all)(struct pawl *p, const pawl_grant *grants, unsigned count); /* null: one by one */
@@ -117,5 +118,8 @@ bool handle_only_thread(void);
 #define HANDLE_CALL(p, op, ...)                                                                                                    \
     (explain_nothing(), !handle_is_ours(p) ? handle_forked() : !(p)->ops->op ? handle_not_offered(p) : (p)->ops->op(p, __VA_ARGS__))
 int handle_not_offered(const struct pawl *p);
+
+/* Whether the design has semaphores, and the limit is one of them. */
+int handle_check_limit(const struct pawl *p, uint64_t limit);
 
 #endif

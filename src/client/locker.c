@@ -91,6 +91,7 @@ static int check_range(uint64_t start, uint64_t end)
 struct claim {
     enum pawl_mode mode;
     uint64_t start, end;
+    uint32_t limit;
     bool exact;
 };
 
@@ -105,6 +106,7 @@ static int acquire_at(const struct locker *l, const struct cell *place, struct c
     h->mode = claim.mode;
     h->start = claim.start;
     h->end = claim.end;
+    h->limit = claim.limit;
     h->exact = claim.exact;
     if (l->table.keys != PAWL_KEYS_DENSE) {
         h->place = table_meta_addr(&l->table, place);
@@ -156,6 +158,15 @@ static int lock_claim(const struct locker *l, pawl_key key, struct claim claim, 
 int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
 {
     return lock_claim(l, key, (struct claim){.mode = mode, .start = 0, .end = RANGE_UNITS_MAX}, deadline, out);
+}
+
+int locker_semaphore(const struct locker *l, pawl_key key, uint32_t limit, uint64_t deadline, struct hold *out)
+{
+    assert(limit && limit <= PAWL_SEMAPHORE_MAX);
+    if (!(l->seat.space->design->features & DESIGN_SEMAPHORE))
+        return -PAWL_ENOTSUP;
+    return lock_claim(l, key, (struct claim){.mode = PAWL_SHARED, .start = 0, .end = RANGE_UNITS_MAX, .limit = limit}, deadline,
+                      out);
 }
 
 int locker_lock_range(const struct locker *l, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline,
@@ -274,7 +285,12 @@ int locker_wanted(const struct locker *l, const struct hold *h)
 {
     const struct design *d = l->seat.space->design;
     int rc = d->wanted ? locker_check(l, h) : -PAWL_ENOTSUP;
-    return rc ? rc : seat_retry(&l->seat, d->wanted(&l->seat, h));
+    if (!rc)
+        rc = seat_retry(&l->seat, d->wanted(&l->seat, h));
+    if (rc <= 0)
+        return rc;
+    rc = locker_check(l, h); /* the record may have been used anew since the first check */
+    return rc ? rc : 1;
 }
 
 /* ---- what a lock looks like ---- */

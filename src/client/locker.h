@@ -14,6 +14,8 @@ struct locker {
 };
 
 int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out);
+/* A place of a semaphore. */
+int locker_semaphore(const struct locker *l, pawl_key key, uint32_t limit, uint64_t deadline, struct hold *out);
 /* Units [start, end); locker_lock is of all of them. -EINVAL: empty or reversed, -EOVERFLOW: beyond RANGE_UNITS_MAX. */
 int locker_lock_range(const struct locker *l, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline,
                       struct hold *out);

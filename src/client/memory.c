@@ -57,6 +57,14 @@ static int lock(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t dead
     return ended(m, rc, key, &h, out);
 }
 
+static int semaphore(struct pawl *p, pawl_key key, uint32_t limit, uint64_t deadline, pawl_grant *out)
+{
+    struct memory_session *m = memory_of(p);
+    struct hold h;
+    int rc = locker_semaphore(&m->locker, key, limit, deadline, &h);
+    return ended(m, rc, key, &h, out);
+}
+
 static int unlock(struct pawl *p, const pawl_grant *g)
 {
     struct memory_session *m = memory_of(p);
@@ -216,9 +224,9 @@ static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint
 }
 
 #define CALLS                                                                                                                      \
-    .on_memory = true, .lock = lock, .unlock = unlock, .lock_all = lock_all, .convert = convert, .extend = extend, .check = check, \
-    .query = query, .wanted = wanted, .why = why, .lock_range = lock_range, .reshape = reshape, .split = split,                    \
-    .begin = memory_begin, .pump = memory_pump, .cancel = memory_cancel, .admit = memory_admit
+    .on_memory = true, .lock = lock, .semaphore = semaphore, .unlock = unlock, .lock_all = lock_all, .convert = convert,           \
+    .extend = extend, .check = check, .query = query, .wanted = wanted, .why = why, .lock_range = lock_range, .reshape = reshape,  \
+    .split = split, .begin = memory_begin, .pump = memory_pump, .cancel = memory_cancel, .admit = memory_admit
 
 const struct session_ops memory_ops = {
     .scheme = "local:",

@@ -42,6 +42,8 @@ static int run_request(struct memory_task *t, struct hold *h)
         return rc;
     switch (r->op) {
     case PAWL_OP_LOCK:
+        if (r->limit)
+            return locker_semaphore(&t->locker, r->key, (uint32_t)r->limit, r->deadline_ns, h);
         return last ? locker_lock_range(&t->locker, r->key, first, last, r->mode, r->deadline_ns, h)
                     : locker_lock(&t->locker, r->key, r->mode, r->deadline_ns, h);
     case PAWL_OP_UNLOCK:

@@ -356,19 +356,23 @@ static int begin_lock(struct net *n, struct packet_ask *ask, const struct host_n
     }
 }
 
-int net_lock_name(struct net *n, const struct host_name *name, enum pawl_mode mode, uint64_t deadline, pawl_call *call,
-                  pawl_grant *out)
+int net_lock_name(struct net *n, const struct host_name *name, enum pawl_mode mode, uint32_t limit, uint64_t deadline,
+                  pawl_call *call, pawl_grant *out)
 {
     struct packet_answer answer;
     uint64_t expiry = 0;
     uint32_t bell = 0;
-    if (!call && net_lock_at_once(n, name, mode, out))
+    if (!call && !limit && net_lock_at_once(n, name, mode, out))
         return 0;
     if (deadline != DEADLINE_TRY && waits_for_itself(n, name->index, mode, NET_NONE))
         return -EDEADLK;
     uint64_t now = world_now(&world_real), until = net_patience(n, deadline, now);
     bool late = net_late(deadline, now);
-    struct packet_ask ask = {.thread = net_owner(n), .mode = mode, .try = late || deadline == DEADLINE_TRY, .once = call && !out};
+    struct packet_ask ask = {.thread = net_owner(n),
+                             .mode = mode,
+                             .limit = (uint16_t)limit,
+                             .try = late || deadline == DEADLINE_TRY,
+                             .once = call && !out};
     int rc = begin_lock(n, &ask, name, call, until, &bell);
     if (rc == -ESTALE)
         return rc;
@@ -396,20 +400,26 @@ int net_lock_name(struct net *n, const struct host_name *name, enum pawl_mode mo
     return 0;
 }
 
-static int lock_key(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out)
+static int lock_key(struct net *n, pawl_key key, enum pawl_mode mode, uint32_t limit, uint64_t deadline, pawl_call *call,
+                    pawl_grant *out)
 {
     struct host_name name;
     int rc = -ESTALE;
     while (rc == -ESTALE) {
         rc = net_find(n, key, mode, false, deadline, &name);
-        rc = rc ? rc : net_lock_name(n, &name, mode, deadline, call, out);
+        rc = rc ? rc : net_lock_name(n, &name, mode, limit, deadline, call, out);
     }
     return rc;
 }
 
+static int semaphore(struct pawl *p, pawl_key key, uint32_t limit, uint64_t deadline, pawl_grant *out)
+{
+    return lock_key(net_of(p), key, PAWL_SHARED, limit, deadline, NULL, out);
+}
+
 static int lock(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
-    return lock_key(net_of(p), key, mode, deadline, NULL, out);
+    return lock_key(net_of(p), key, mode, 0, deadline, NULL, out);
 }
 
 int net_check_call(struct net *n, const pawl_call *call)
@@ -428,7 +438,7 @@ static int lock_call(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t
 {
     struct net *n = net_of(p);
     int rc = net_check_call(n, call);
-    return rc ? rc : lock_key(n, key, mode, deadline, call, out);
+    return rc ? rc : lock_key(n, key, mode, 0, deadline, call, out);
 }
 
 static int hold_call(struct pawl *p, const pawl_grant *g, uint64_t deadline, pawl_call *call)
@@ -575,7 +585,8 @@ static int wanted(struct pawl *p, const pawl_grant *g)
     bool known = n->host.design->wanted(n->host.memory, request, host_now(), out);
     host_leave(&n->host, out);
     net_flush(n, &n->udp, out);
-    return known;
+    rc = known ? check(p, g) : 0; /* the request may have been used anew since the first check */
+    return rc ? rc : known;
 }
 
 const struct session_ops net_ops = {
@@ -583,6 +594,7 @@ const struct session_ops net_ops = {
     .open = net_open,
     .close = net_close,
     .lock = lock,
+    .semaphore = semaphore,
     .unlock = unlock,
     .lock_all = net_lock_all,
     .unlock_all = net_unlock_all,

@@ -179,8 +179,8 @@ bool net_lock_at_once(struct net *n, const struct host_name *name, enum pawl_mod
 bool net_unlock_at_once(struct net *n, uint32_t request);
 /* A whole call. `call`: something that the lock's data server does under it; `out` is then null if the lock is not kept. Errors are
  * explained, except -ESTALE: the name is outdated. */
-int net_lock_name(struct net *n, const struct host_name *name, enum pawl_mode mode, uint64_t deadline, pawl_call *call,
-                  pawl_grant *out);
+int net_lock_name(struct net *n, const struct host_name *name, enum pawl_mode mode, uint32_t limit, uint64_t deadline,
+                  pawl_call *call, pawl_grant *out);
 
 /* The calling thread as an owner, 0 if its session takes no part; it owns the lock of a request; it releases or changes a lock that
  * may belong to another thread. */

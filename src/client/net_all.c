@@ -67,7 +67,7 @@ static int answer(void *caller, unsigned i, bool wait)
     if (!wait && w->at_once)
         return 0;
     if (wait)
-        return net_lock_name(n, &w->name, w->want->mode, g->deadline, NULL, &w->grant);
+        return net_lock_name(n, &w->name, w->want->mode, 0, g->deadline, NULL, &w->grant);
     uint64_t until = net_patience(n, DEADLINE_TRY, now);
     if (g->deadline != DEADLINE_TRY)
         until = min_u64(until, max_u64(g->deadline, now)); /* then `answer` that waits says -ETIMEDOUT */

@@ -69,7 +69,10 @@ static void conclude(struct net *n, struct async_op *op, const struct packet_ans
 static int start(struct net *n, struct net_task *t, const pawl_request *r)
 {
     if (async_names_lock(r)) {
-        struct packet_ask ask = {.mode = r->mode, .try = t->late || r->deadline_ns == DEADLINE_TRY, .once = r->op == PAWL_OP_CALL};
+        struct packet_ask ask = {.mode = r->mode,
+                                 .limit = (uint16_t)r->limit,
+                                 .try = t->late || r->deadline_ns == DEADLINE_TRY,
+                                 .once = r->op == PAWL_OP_CALL};
         int rc = net_begin_lock(n, &ask, &t->name, r->call, true, &t->bell, &n->batch);
         t->request = rc < 0 ? NET_NONE : ask.request;
         return rc;

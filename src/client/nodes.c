@@ -137,6 +137,19 @@ static int lock(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t dead
     return nodes_told(s, rc);
 }
 
+static int semaphore(struct pawl *p, pawl_key key, uint32_t limit, uint64_t deadline, pawl_grant *out)
+{
+    struct nodes *s = nodes_of(p);
+    struct pawl *at = NULL;
+    unsigned node;
+    int rc = nodes_find(s, &key, deadline, &node, &at);
+    if (!rc)
+        rc = at->ops->semaphore(at, key, limit, deadline, out);
+    if (!rc)
+        *out = nodes_grant(node, out);
+    return nodes_told(s, rc);
+}
+
 static int lock_range(struct pawl *p, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline,
                       pawl_grant *out)
 {
@@ -322,6 +335,7 @@ static int close_nodes(struct pawl *p)
 static const struct session_ops nodes_ops = {
     .close = close_nodes,
     .lock = lock,
+    .semaphore = semaphore,
     .unlock = unlock,
     .lock_all = lock_all,
     .convert = convert,

@@ -128,6 +128,26 @@ int pawl_unlock(pawl *p, const pawl_grant *grant)
     return unlock_with_care(p, grant);
 }
 
+int handle_check_limit(const struct pawl *p, uint64_t limit)
+{
+    if (!p->ops->semaphore || !(p->design->features & DESIGN_SEMAPHORE))
+        return explain(-PAWL_ENOTSUP, "the design '%s' has no semaphores", p->design->name);
+    if (!limit || limit > PAWL_SEMAPHORE_MAX)
+        return explain(-EINVAL, "the limit of a semaphore is between 1 and %d, not %llu", PAWL_SEMAPHORE_MAX,
+                       (unsigned long long)limit);
+    return 0;
+}
+
+int pawl_semaphore(pawl *p, pawl_key key, uint32_t limit, uint64_t deadline_ns, pawl_grant *out)
+{
+    uint64_t until = 0;
+    explain_nothing();
+    int rc = handle_until(p, deadline_ns, &until);
+    if (!rc)
+        rc = handle_check_limit(p, limit);
+    return rc ? rc : HANDLE_CALL(p, semaphore, key, limit, until, out);
+}
+
 int pawl_lock_all(pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline_ns, pawl_grant *grants)
 {
     if (handle_is_ours(p) && (!count || count > PAWL_ALL_MAX))

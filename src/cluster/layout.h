@@ -6,7 +6,7 @@
 #include "designs/core/design.h"
 
 #define LAYOUT_MAGIC UINT64_C(0x314c574150534b4c) /* reads "LKSPAWL1" in memory */
-#define LAYOUT_VERSION 8
+#define LAYOUT_VERSION 9
 #define LAYOUT_FEATURES 0 /* bits that a reader must know; none yet, so any is refused */
 #define LAYOUT_BYTE_ORDER UINT32_C(0x01020304)
 #define LAYOUT_BOOT_ID_LEN 16

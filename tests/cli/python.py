@@ -202,6 +202,16 @@ class Lost(unittest.TestCase):
             self.assertEqual(child.communicate("\n")[0], "lost\n")
 
 
+    def test_semaphore(self):
+        with pawl.open(PLACES[0]) as space, pawl.open(PLACES[0]) as other:
+            with space.semaphore("slots", 2) as one, other.semaphore("slots", 2) as two:
+                self.assertTrue(one.shared and two.shared and one.token and two.token)
+                self.assertRaises(pawl.Held, other.semaphore, "slots", 2, timeout=0)
+                self.assertRaises(pawl.OtherLimit, other.semaphore, "slots", 3, timeout=LIMIT)
+            other.semaphore("slots", 3).unlock()
+            self.assertRaises(ValueError, other.semaphore, "slots", 0)
+            self.assertRaises(pawl.Error, other.semaphore, "slots", 1 << 20)
+
     def test_wanted(self):
         """A holder is told that others wait: by the callback, which gives way, and in asyncio."""
         with pawl.open(PLACES[0]) as space, pawl.open(PLACES[0]) as other:

@@ -39,7 +39,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     srv_server_init(server, &c, MACHINES + 1, 1, true, now);
     srv_host_init(host, &c, 1, 1, now);
     for (uint32_t i = 0; i < 6; i++) {
-        const struct packet_ask ask = {.request = i, .port = 9, .mode = PAWL_EXCLUSIVE, .index = i % 5};
+        const struct packet_ask ask = {
+            .request = i, .port = 9, .mode = i % 2 ? PAWL_SHARED : PAWL_EXCLUSIVE, .limit = i % 4 == 1 ? 2 : 0, .index = i % 5};
         srv_acquire(host, &ask, now, &out);
     }
     srv_tick(host, now, &out);
@@ -49,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         uint8_t how = data[0];
         p.head = (struct packet_head){.version = PACKET_VERSION,
                                       .family = PACKET_SERVER,
-                                      .type = data[1] % (SRV_WANTED + 2),
+                                      .type = data[1] % (SRV_ENTER + 2),
                                       .space = c.space,
                                       .epoch = 1 + data[2] % 2,
                                       .index = data[2] % 6,
@@ -57,6 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                       .from = {(uint16_t)(how & 1 ? 1 + data[3] % 4 : MACHINES + 1), (uint16_t)(how & 1 ? 9 : 1)},
                                       .to = {(uint16_t)(how & 1 ? MACHINES + 1 : 1), 9}};
         p.mode = data[3] % 4;
+        p.code = data[2] % 4;
         p.stamp = now;
         p.step = data[2] % 3;
         data += 4;

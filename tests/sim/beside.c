@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Campaign 3, with and without faults: holders that are told of waiters. */
+/* Campaign 3, with and without faults: holders that are told of waiters, and semaphores. */
 #include "tests/sim/runs.h"
 
 #define SEEDS_CALM 20
 #define SEEDS_MIN 40
+
+/* Seeds in which a mistake was found. */
+static const struct {
+    const char *design;
+    uint64_t seed;
+    const char *what;
+} kept[] = {
+    {"word", 1034, "a census that saw readers of two moments was taken for a semaphore with too many"},
+};
 
 static void campaign(const char *name)
 {
@@ -16,7 +25,10 @@ static void campaign(const char *name)
     for (uint64_t seed = 0; seed < SEEDS_MIN || world_now(&world_real) < end; seed++)
         run_clean(&sum, d, d->tolerates, seed);
     print_sum(name, &sum);
-    printf("  told %" PRIu64 "\n", sum.total.told);
+    printf("  told %" PRIu64 ", places %" PRIu64 ", other limits %" PRIu64 "\n", sum.total.told, sum.total.places,
+           sum.total.limits);
+    if (d->features & DESIGN_SEMAPHORE)
+        CHECK(sum.total.places && sum.total.limits);
     CHECK(sum.total.told && sum.total.exclusive && sum.total.shared && sum.total.upgrades && sum.total.lost);
 }
 
@@ -25,6 +37,11 @@ int main(void)
     static const char *const designs[] = {"word",          "srvlock",        "parlock",       "fisslock",
                                           "fisslock-stay", "fisslock-racks", "fisslock-local"};
     run_campaign = CAMPAIGN_BESIDE;
+    for (size_t i = 0; i < countof(kept); i++) {
+        struct run_sum sum = {0};
+        run_clean(&sum, design_named(kept[i].design), FAULTS_ALL, kept[i].seed);
+        printf("%s %" PRIu64 ": %s\n", kept[i].design, kept[i].seed, kept[i].what);
+    }
     for (size_t i = 0; i < countof(designs); i++)
         campaign(designs[i]);
     return 0;

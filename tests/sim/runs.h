@@ -81,6 +81,8 @@ static inline void run_clean(struct run_sum *sum, const struct design *d, uint32
     t->deadlocks += r.deadlocks;
     t->orders += r.orders;
     t->told += r.told;
+    t->places += r.places;
+    t->limits += r.limits;
     t->unknown += r.unknown;
     t->sessions += r.sessions;
     t->lost += r.lost;

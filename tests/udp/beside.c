@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls beside locks, with every design on every substrate that offers them, and refused by name by the others: watches, which tell
- * a holder that others wait. PAWL_TEST_DESIGN: this design alone. */
+ * a holder that others wait, and semaphores. PAWL_TEST_DESIGN: this design alone. */
 #include "tests/udp/places.h"
 
 #include <poll.h>
@@ -136,6 +136,96 @@ static void watches(pawl *p, pawl *q, pawl *r)
     by_callback(p, q);
 }
 
+/* ---- semaphores ---- */
+
+static int enter(pawl *p, uint32_t limit, uint64_t deadline, pawl_grant *g)
+{
+    return pawl_semaphore(p, pawl_id(20), limit, deadline, g);
+}
+
+static uint64_t ask_place(pawl *p, uint32_t limit)
+{
+    const pawl_request r = {
+        .op = PAWL_OP_LOCK, .mode = PAWL_SHARED, .key = pawl_id(20), .limit = limit, .deadline_ns = pawl_in(LIMIT_NS)};
+    uint64_t id;
+    CHECK_OK(pawl_submit(p, &r, &id));
+    return id;
+}
+
+/* What is wrong is refused, and nothing has changed. */
+static void bad_limits(pawl *p, pawl *q)
+{
+    pawl_grant g, h, x;
+    uint64_t id;
+    CHECK_RC(enter(p, 0, PAWL_TRY, &g), -EINVAL);
+    CHECK_RC(enter(p, PAWL_SEMAPHORE_MAX + 1, PAWL_TRY, &g), -EINVAL);
+    CHECK(strstr(pawl_explain(), "2047") != NULL);
+    CHECK_RC(enter(p, 1, 0, &g), -EINVAL);
+    pawl_request r = {.op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .key = pawl_id(20), .limit = 2, .deadline_ns = PAWL_TRY};
+    CHECK_RC(pawl_submit(p, &r, &id), -EINVAL);
+    r = (pawl_request){.op = PAWL_OP_LOCK, .mode = PAWL_SHARED, .key = pawl_id(20), .limit = 1 << 20, .deadline_ns = PAWL_TRY};
+    CHECK_RC(pawl_submit(p, &r, &id), -EINVAL);
+    CHECK_OK(enter(p, 2, PAWL_TRY, &g));
+    CHECK_RC(enter(q, 3, PAWL_TRY, &h), -PAWL_ELIMITS);
+    CHECK_RC(enter(q, 1, pawl_in(LIMIT_NS), &h), -PAWL_ELIMITS); /* it does not wait */
+    CHECK(strstr(pawl_explain(), "limit") != NULL);
+    x = g;
+    CHECK_RC(pawl_convert(p, &x, PAWL_EXCLUSIVE, PAWL_TRY), -PAWL_ENOTSUP);
+    CHECK_OK(pawl_check(p, &g));
+    CHECK_OK(enter(q, 2, PAWL_TRY, &h));
+    CHECK_RC(enter(q, 2, PAWL_TRY, &x), -PAWL_EHELD);
+    release(p, &g);
+    release(q, &h);
+    CHECK_OK(pawl_timedlock(p, pawl_id(20), PAWL_SHARED, pawl_in(LIMIT_NS), &g)); /* without a limit, and it came first */
+    CHECK_RC(enter(q, 2, PAWL_TRY, &h), -PAWL_ELIMITS);
+    release(p, &g);
+}
+
+/* Places are handed on, one by one; an exclusive lock keeps all. */
+static void places(pawl *p, pawl *q)
+{
+    pawl_grant g[3], x;
+    for (unsigned i = 0; i < 3; i++)
+        CHECK_OK(enter(i % 2 ? q : p, 3, pawl_in(LIMIT_NS), &g[i]));
+    CHECK(g[0].token && g[0].mode == PAWL_SHARED);
+    CHECK_RC(enter(q, 3, PAWL_TRY, &x), -PAWL_EHELD);
+    CHECK_RC(enter(q, 3, pawl_in(20 * NS_PER_MS), &x), -ETIMEDOUT);
+    CHECK_RC(pawl_trylock(q, pawl_id(20), PAWL_SHARED, &x), -PAWL_EHELD);
+    CHECK_RC(pawl_trylock(q, pawl_id(20), PAWL_EXCLUSIVE, &x), -PAWL_EHELD);
+    ask_place(q, 3);
+    ask_place(q, 3);
+    quiet(q);
+    for (unsigned i = 0; i < 2; i++) {
+        release(i % 2 ? q : p, &g[i]);
+        pawl_completion c = reap(q);
+        CHECK_OK(c.result);
+        g[i] = c.grant;
+        quiet(q);
+    }
+    release(q, &g[0]);
+    release(q, &g[1]);
+    release(p, &g[2]);
+    CHECK_RC(pawl_unlock(p, &g[2]), -PAWL_ENOTOWNER);
+    CHECK_OK(pawl_timedlock(q, pawl_id(20), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &x));
+    CHECK(x.token > g[1].token);
+    CHECK_RC(enter(p, 5, PAWL_TRY, &g[0]), -PAWL_EHELD);
+    release(q, &x);
+    CHECK_OK(enter(p, 5, pawl_in(LIMIT_NS), &g[0])); /* a free one takes another limit */
+    release(p, &g[0]);
+}
+
+static void semaphores(pawl *p, pawl *q)
+{
+    pawl_grant g;
+    if (!place_has(DESIGN_SEMAPHORE)) {
+        CHECK_RC(enter(p, 2, PAWL_TRY, &g), -PAWL_ENOTSUP);
+        CHECK(strstr(pawl_explain(), place.design->name) != NULL);
+        return;
+    }
+    bad_limits(p, q);
+    places(p, q);
+}
+
 /* ---- all of it ---- */
 
 static void one_place(const struct place_test *t)
@@ -143,6 +233,7 @@ static void one_place(const struct place_test *t)
     place_begin(t);
     pawl *p = place_open(0, 0), *q = place_open(1, 0), *r = place_open(1, 0);
     watches(p, q, r);
+    semaphores(p, q);
     CHECK_OK(pawl_close(r));
     CHECK_OK(pawl_close(p));
     CHECK_OK(pawl_close(q));

@@ -28,8 +28,8 @@ from ._lib import lib as _pawl
 
 __version__ = "0.1.0"
 __all__ = [
-    "Cancelled", "Deadlock", "Error", "Forked", "Grant", "Grants", "Held", "Limit", "Lost", "NotOwner", "NotSupported", "Space", "State",
-    "Timeout", "Unknown", "Why", "open",
+    "Cancelled", "Deadlock", "Error", "Forked", "Grant", "Grants", "Held", "Limit", "Lost", "NotOwner", "NotSupported", "OtherLimit", "Space",
+    "State", "Timeout", "Unknown", "Why", "open",
 ]
 
 Key = Union[str, bytes, int]
@@ -81,6 +81,10 @@ class Limit(Error):
     """Too many sessions in the space, or holds or requests in the session."""
 
 
+class OtherLimit(Error):
+    """The semaphore is held with another limit, or its key is locked without one."""
+
+
 class Cancelled(Error):
     """The request was cancelled before the grant; the lock is not held."""
 
@@ -93,6 +97,7 @@ _ERRORS: dict[int, type[Error]] = {
     _c.ENOTSUP: NotSupported,
     _c.EFORKED: Forked,
     _c.ELIMIT: Limit,
+    _c.ELIMITS: OtherLimit,
     errno.ETIMEDOUT: Timeout,
     errno.EDEADLK: Deadlock,
     errno.ECANCELED: Cancelled,
@@ -303,6 +308,14 @@ class Space:
             code = _pawl.pawl_timedlock(self._handle, self._known(key), mode, _deadline(timeout), grant)
         if code:
             raise _error(code)
+        return grant
+
+    def semaphore(self, key: Key, limit: int, *, timeout: Optional[float] = None) -> Grant:
+        """Takes one of `limit` places of a semaphore, and returns the grant. OtherLimit while it is held with another limit."""
+        grant = self._grant()
+        if not 0 < limit < 2**32:
+            raise ValueError(f"the limit of a semaphore is a positive number, not {limit!r}")
+        _check(_pawl.pawl_semaphore(self._handle, self._known(key), limit, _deadline(timeout), grant))
         return grant
 
     def lock_all(self, keys: Iterable[Key], *, shared: bool = False, timeout: Optional[float] = None) -> Grants:

@@ -13,7 +13,7 @@ OP_LOST, OP_WANTED = 7, 8  # of completions: the session was lost; others wait f
 ALL_MAX = 64
 END = 2**64 - 1
 
-EHELD, ELOST, EUNKNOWN, ENOTOWNER, ENOTSUP, EFORKED, ESEGMENT, ELIMIT = range(1001, 1009)
+EHELD, ELOST, EUNKNOWN, ENOTOWNER, ENOTSUP, EFORKED, ESEGMENT, ELIMIT, ELIMITS = range(1001, 1010)
 
 NO_CREATE, MUST_CREATE = 1, 2
 KEYS = {None: 0, "named": 1, "sparse": 2, "dense": 3}
@@ -82,7 +82,8 @@ class request(Structure):
         ("start", c_uint64),
         ("end", c_uint64),
         ("call", c_void_p),
-        ("reserved", c_uint64 * 3),
+        ("limit", c_uint64),
+        ("reserved", c_uint64 * 2),
     ]
 
 
@@ -111,6 +112,7 @@ CALLS = {
     "pawl_trylock": [c_void_p, key, c_int, POINTER(grant)],
     "pawl_timedlock": [c_void_p, key, c_int, c_uint64, POINTER(grant)],
     "pawl_lock_range": [c_void_p, key, c_uint64, c_uint64, c_int, c_uint64, POINTER(grant)],
+    "pawl_semaphore": [c_void_p, key, c_uint32, c_uint64, POINTER(grant)],
     "pawl_unlock": [c_void_p, POINTER(grant)],
     "pawl_reshape": [c_void_p, POINTER(grant), c_uint64, c_uint64, c_uint64],
     "pawl_split": [c_void_p, POINTER(grant), c_uint64, POINTER(grant)],

@@ -73,8 +73,9 @@ bool design_knobs_fine(const struct design *d, const struct knobs *knobs)
 
 const char *design_feature_name(unsigned bit)
 {
-    static const char *const names[DESIGN_FEATURES] = {"exclusive", "shared", "tokens",   "recovery", "timeout", "convert",
-                                                       "ranges",    "async",  "deadlock", "calls",    "split",   "bast"};
+    static const char *const names[DESIGN_FEATURES] = {"exclusive", "shared", "tokens",   "recovery", "timeout",
+                                                       "convert",   "ranges", "async",    "deadlock", "calls",
+                                                       "split",     "bast",   "semaphore"};
     return bit < DESIGN_FEATURES ? names[bit] : NULL;
 }
 

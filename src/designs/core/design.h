@@ -16,13 +16,14 @@ enum design_features {
     DESIGN_TIMEOUT = 1 << 4,  /* a waiter can give up, at a deadline or because it was cancelled */
     DESIGN_CONVERT = 1 << 5,
     DESIGN_RANGES = 1 << 6,
-    DESIGN_ASYNC = 1 << 7,    /* an operation can wait in a fiber: needs TIMEOUT, and no thread of its own */
-    DESIGN_DEADLOCK = 1 << 8, /* deadlocks among threads are detected, and a victim is chosen */
-    DESIGN_CALLS = 1 << 9,    /* lock servers may keep data and execute calls on them under the lock */
-    DESIGN_SPLIT = 1 << 10,   /* a held range can be cut in two */
-    DESIGN_BAST = 1 << 11,    /* a holder can be told that a request waits for its lock */
+    DESIGN_ASYNC = 1 << 7,      /* an operation can wait in a fiber: needs TIMEOUT, and no thread of its own */
+    DESIGN_DEADLOCK = 1 << 8,   /* deadlocks among threads are detected, and a victim is chosen */
+    DESIGN_CALLS = 1 << 9,      /* lock servers may keep data and execute calls on them under the lock */
+    DESIGN_SPLIT = 1 << 10,     /* a held range can be cut in two */
+    DESIGN_BAST = 1 << 11,      /* a holder can be told that a request waits for its lock */
+    DESIGN_SEMAPHORE = 1 << 12, /* shared holds with a limit for each key */
 };
-#define DESIGN_FEATURES 12
+#define DESIGN_FEATURES 13
 
 enum design_substrates {
     DESIGN_ON_SHM = 1 << 0,

@@ -104,6 +104,7 @@ static void fill(struct hold *out, uint64_t index, uint64_t serial, uint32_t rec
     out->place = 0;
     out->start = 0;
     out->end = RANGE_UNITS_MAX;
+    out->limit = 0;
     out->exact = false;
 }
 

@@ -242,6 +242,7 @@ struct hold {
     uint32_t record;
     enum pawl_mode mode;
     uint64_t start, end; /* units; [0, RANGE_UNITS_MAX) is the whole */
+    uint32_t limit;      /* while it is acquired: of the semaphore; 0: it is none */
     bool exact;          /* others of the same client are to be held with it: lock as little beside them as possible */
     /* While it is acquired: the lock's place is still its key's as long as this word says so; no address: it always is. */
     fab_addr place;

@@ -224,6 +224,7 @@ int granters_acquire(struct requests *h, const struct granter_ops *ops, const st
                           .port = ask->port,
                           .thread = ask->thread,
                           .tenant = ask->tenant,
+                          .limit = ask->limit,
                           .granter = (uint16_t)granter,
                           .priority = ask->priority,
                           .want = (uint8_t)mode,

@@ -293,6 +293,7 @@ struct packet_ask {
     uint32_t thread; /* that waits for it and holds it then: its own number in the session; 0: none (deadlocks) */
     uint16_t port;   /* where the answer should come: the process's own */
     uint16_t tenant;
+    uint16_t limit;    /* shared: of a semaphore; 0: it is none */
     uint8_t priority;  /* 0 is the highest */
     bool try;          /* do not wait */
     bool once;         /* with bytes: given back as soon as they are done */

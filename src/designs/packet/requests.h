@@ -35,6 +35,7 @@ struct request {
     int32_t result;
     int32_t why; /* of giving up */
     uint16_t port, tenant, granter;
+    uint16_t limit; /* of a semaphore; 0: it is none */
     uint8_t state, mode, want, priority;
     uint8_t sent;   /* how often, up to a bound */
     uint8_t moving; /* how often a try met a lock on the move */

@@ -40,7 +40,8 @@ static void say(struct requests *h, struct request *r, uint64_t now, struct outb
     request_pause(h, r, now, out);
     if (r->state == REQUEST_ASKING && h->leases[r->granter].until_ns <= now)
         return; /* nothing is granted without a lease: said when there is one */
-    struct srv_packet *p = packet_to(h, r->granter, (enum srv_type)types[r->state], out);
+    bool enters = r->state == REQUEST_ASKING && r->limit;
+    struct srv_packet *p = packet_to(h, r->granter, enters ? SRV_ENTER : (enum srv_type)types[r->state], out);
     if (!p) {
         r->next_ns = now; /* the next tick has room */
         return;
@@ -52,6 +53,7 @@ static void say(struct requests *h, struct request *r, uint64_t now, struct outb
     p->step = r->step;
     p->mode = r->want;
     p->flags = r->try ? SRV_TRY : 0;
+    p->code = enters ? r->limit : 0;
     request_count(r);
 }
 
@@ -69,6 +71,7 @@ static bool report(struct requests *h, struct request *r, struct outbox *out)
     p->head.from.port = r->port;
     p->step = r->step - converts;
     p->mode = converts && r->want == PAWL_SHARED ? PAWL_SHARED : r->mode;
+    p->code = MISTAKE(h->config.mistakes, SRV_MISTAKE_BLANK) ? 0 : r->limit;
     p->token = r->token;
     p->stamp = h->leases[r->granter].life;
     return true;
@@ -125,6 +128,9 @@ int srv_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct o
 
 int srv_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out)
 {
+    const struct request *r = request_at(host, request);
+    if (request_held(r) && r->limit)
+        return -PAWL_ENOTSUP; /* a place of a semaphore is no share of the lock */
     return granters_convert(host, &ops, request, mode, now, out);
 }
 
@@ -185,7 +191,7 @@ static void on_grant(struct requests *h, struct request *r, const struct srv_pac
 
 static void on_refused(struct requests *h, struct request *r, const struct srv_packet *p, struct outbox *out)
 {
-    if (r->state == REQUEST_ASKING && !p->step && r->try) {
+    if (r->state == REQUEST_ASKING && !p->step && (r->try || p->code == PAWL_ELIMITS)) {
         request_become(h, r, REQUEST_IDLE, out);
         request_settle(h, r, -(int)p->code, out);
     } else if ((r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING) && p->step == r->step) {

@@ -16,7 +16,8 @@ struct entry {
     uint32_t step;       /* of the latest conversion */
     uint32_t generation; /* of the index; if the lock has another one, the entry has no part in it any more */
     uint16_t port;
-    uint16_t code; /* how a request that is done, or the latest conversion, was refused; 0: not */
+    uint16_t limit; /* of a semaphore; 0: it is none */
+    uint16_t code;  /* how a request that is done, or the latest conversion, was refused; 0: not */
     uint8_t state;
     uint8_t mode;
 };
@@ -27,7 +28,8 @@ struct lock {
     uint32_t holders;
     uint32_t upgrader; /* entry + 1 of the reader that waits to be the only one; 0: none */
     uint32_t generation;
-    uint8_t mode; /* of the holders */
+    uint16_t limit; /* of the holders, if they have places of a semaphore; else 0 */
+    uint8_t mode;   /* of the holders */
 };
 
 struct server {
@@ -148,9 +150,34 @@ static void grant(struct server *s, struct lock *l, struct entry *e, enum pawl_m
     answer(s, e, SRV_GRANT, out);
 }
 
-static bool fits(const struct lock *l, uint8_t mode)
+/* A shared request without a limit takes a place of a semaphore, too. */
+static bool fits(const struct server *s, const struct lock *l, const struct entry *e)
 {
-    return !l->holders || (l->mode == PAWL_SHARED && mode == PAWL_SHARED && !l->upgrader);
+    bool full = l->limit && l->holders >= l->limit + (MISTAKE(s->config.mistakes, SRV_MISTAKE_CROWD) ? 1u : 0u);
+    return !l->holders || (l->mode == PAWL_SHARED && e->mode == PAWL_SHARED && !l->upgrader && !full);
+}
+
+/* The holders do not go with a semaphore of that limit. */
+static bool other_limit(const struct server *s, const struct lock *l, const struct entry *e)
+{
+    return e->limit && l->holders && l->mode == PAWL_SHARED && l->limit != e->limit &&
+           !MISTAKE(s->config.mistakes, SRV_MISTAKE_CROWD);
+}
+
+static void enter(struct server *s, struct lock *l, struct entry *e, struct outbox *out)
+{
+    if (!l->holders++)
+        l->limit = e->limit;
+    s->figures.holds++;
+    grant(s, l, e, (enum pawl_mode)e->mode, out);
+}
+
+static void refuse(struct server *s, struct entry *e, uint16_t code, struct outbox *out)
+{
+    s->figures.refused++;
+    e->state = ENTRY_DONE;
+    e->code = code;
+    answer(s, e, SRV_REFUSED, out);
 }
 
 /* Grants what can be granted now: first the reader that wants to write, then the queue in its order. */
@@ -159,15 +186,20 @@ static void pump(struct server *s, struct lock *l, struct outbox *out)
     if (l->upgrader && l->holders == 1) {
         struct entry *e = entry_at(s, l->upgrader - 1);
         l->upgrader = 0;
+        l->limit = 0; /* there may have been a semaphore whose places it waited for */
         grant(s, l, e, PAWL_EXCLUSIVE, out);
     }
-    while (l->first && fits(l, entry_at(s, l->first - 1)->mode)) {
+    while (l->first) {
         struct entry *e = entry_at(s, l->first - 1);
+        bool refused = other_limit(s, l, e);
+        if (!refused && !fits(s, l, e))
+            break;
         take_out(s, l, e);
-        l->holders++;
         s->figures.waiting--;
-        s->figures.holds++;
-        grant(s, l, e, (enum pawl_mode)e->mode, out);
+        if (refused)
+            refuse(s, e, PAWL_ELIMITS, out);
+        else
+            enter(s, l, e, out);
     }
 }
 
@@ -262,16 +294,15 @@ static void on_acquire(struct server *s, struct entry *e, const struct srv_packe
                         .index = p->head.index,
                         .generation = p->head.generation,
                         .port = p->head.from.port,
+                        .limit = p->head.type == SRV_ENTER ? p->code : 0,
                         .mode = p->mode};
     struct lock *l = lock_of(s, e->index);
-    if (!l->first && fits(l, e->mode)) {
-        l->holders++;
-        s->figures.holds++;
-        grant(s, l, e, (enum pawl_mode)e->mode, out);
+    if (other_limit(s, l, e)) {
+        refuse(s, e, PAWL_ELIMITS, out);
+    } else if (!l->first && fits(s, l, e)) {
+        enter(s, l, e, out);
     } else if (p->flags & SRV_TRY) {
-        s->figures.refused++;
-        e->code = PAWL_EHELD;
-        answer(s, e, SRV_REFUSED, out);
+        refuse(s, e, PAWL_EHELD, out);
     } else {
         e->state = ENTRY_WAITING;
         s->figures.waiting++;
@@ -307,9 +338,10 @@ static void on_report(struct server *s, struct client *c, struct entry *e, const
                             .index = p->head.index,
                             .generation = p->head.generation,
                             .port = p->head.from.port,
+                            .limit = p->code,
                             .step = p->step};
         if (now < s->open_ns && (!l->holders || (l->mode == PAWL_SHARED && p->mode == PAWL_SHARED))) {
-            l->holders++;
+            l->limit = l->holders++ ? (uint16_t)max_u64(l->limit, e->limit) : e->limit;
             s->figures.holds++;
             l->mode = e->mode = p->mode;
             e->token = p->token;
@@ -410,9 +442,12 @@ static const struct srv_packet *check(struct server *s, const void *data, uint32
         s->drops.alien++;
         return NULL;
     }
-    bool mode = h->type == SRV_ACQUIRE || h->type == SRV_CONVERT || h->type == SRV_REPORT;
-    if (len != sizeof *p || h->type < SRV_ACQUIRE || (h->type > SRV_LEASE && h->type != SRV_REPORT && h->type != SRV_WATCH) ||
+    bool mode = h->type == SRV_ACQUIRE || h->type == SRV_ENTER || h->type == SRV_CONVERT || h->type == SRV_REPORT;
+    bool limit = h->type == SRV_ENTER || (h->type == SRV_REPORT && p->code);
+    if (len != sizeof *p || h->type < SRV_ACQUIRE ||
+        (h->type > SRV_LEASE && h->type != SRV_REPORT && h->type != SRV_WATCH && h->type != SRV_ENTER) ||
         (mode && p->mode != PAWL_SHARED && p->mode != PAWL_EXCLUSIVE) ||
+        (limit && (p->mode != PAWL_SHARED || !p->code || p->code > PAWL_SEMAPHORE_MAX)) ||
         (h->type != SRV_LEASE && (srv_of(&s->config, h->index) != s->number || srv_slot(h->nonce) >= rack_requests(&s->config) ||
                                   !(h->nonce >> SRV_SLOT_BITS)))) {
         s->drops.bad++;
@@ -426,7 +461,7 @@ static bool admit(struct server *s, struct client *c, const struct packet_head *
 {
     if (!client_admit(c, h, &s->drops, end_all, s, now, out))
         return false;
-    if (h->type != SRV_ACQUIRE || (c->live && now >= s->open_ns))
+    if ((h->type != SRV_ACQUIRE && h->type != SRV_ENTER) || (c->live && now >= s->open_ns))
         return true;
     s->drops.stale++; /* it asks again */
     return false;
@@ -462,6 +497,7 @@ void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t no
         e->port = p->head.from.port; /* the process that asked before, for any of its host, may be gone */
     switch ((enum srv_type)p->head.type) {
     case SRV_ACQUIRE:
+    case SRV_ENTER:
         on_acquire(s, e, p, out);
         break;
     case SRV_RELEASE:

@@ -4,6 +4,7 @@
  *
  *   host to server                              server to host
  *   ACQUIRE  nonce, mode, try                   GRANT     nonce, step, mode, token
+ *   ENTER    nonce, limit, try: of a semaphore
  *   RELEASE  nonce: out of it, whatever it was  REFUSED   nonce, step, code
  *   CONVERT  nonce, step, mode                  QUEUED    nonce: no need to hurry with asking again
  *   STAY     nonce, step: gave up converting    RELEASED  nonce
@@ -47,6 +48,7 @@ enum srv_type {
     SRV_REPORTED,
     SRV_WATCH,
     SRV_WANTED,
+    SRV_ENTER, /* an ACQUIRE of another type: a server that does not know semaphores drops it */
 };
 
 #define SRV_TRY 1u /* flag of ACQUIRE */
@@ -54,7 +56,7 @@ enum srv_type {
 struct srv_packet {
     struct packet_head head; /* epoch: the sender's life */
     uint32_t step;           /* of conversions: 0 is the acquisition */
-    uint16_t code;           /* REFUSED: a positive code */
+    uint16_t code;           /* REFUSED: a positive code; ENTER, REPORT: the limit of a semaphore, 0: it is none */
     uint8_t mode;
     uint8_t flags;
     uint64_t token;
@@ -137,7 +139,7 @@ struct packet_figures srv_server_figures(const void *server);
 
 #define SRV_FEATURES                                                                                                               \
     (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC |         \
-     DESIGN_BAST)
+     DESIGN_BAST | DESIGN_SEMAPHORE)
 
 extern const struct design design_srvlock;
 

@@ -9,6 +9,8 @@
 enum word_mistakes {
     WORD_MISTAKE_RUMOUR = 1 << 0, /* a holder takes the waiters flag for a waiter */
     WORD_MISTAKE_MUTE = 1 << 1,   /* a holder is told of no waiter */
+    WORD_MISTAKE_CROWD = 1 << 2,  /* a semaphore has one place more than its limit, and takes any limit */
+    WORD_MISTAKE_FORGET = 1 << 3, /* readers that are counted anew are no semaphore any more */
 };
 
 #endif

@@ -65,9 +65,13 @@ static int recount_once(const struct seat *seat, uint64_t index, uint64_t w)
     /* At the last token there is no next one to mark the new count with: the readers must leave first. */
     if (c.unsure || (c.readers && token == WORD_TOKEN_MAX))
         return 0;
-    if (seat_damaged(seat, c.readers > WORD_READERS_MAX))
-        return -PAWL_ESEGMENT;
-    uint64_t next = word_make(c.readers ? WORD_SHARED : WORD_FREE, c.readers, token == WORD_TOKEN_MAX ? token : token + 1);
+    if (c.readers > (word_limited(w) ? word_limit(w) : WORD_READERS_MAX) && !MISTAKES(seat->space->design->mistakes)) {
+        /* Another session has ended the recount meanwhile, and the census saw readers of two moments; or the memory is damaged. */
+        rc = fab_read64(seat->ep, space_lock_addr(seat->space, index), &old);
+        return rc ? rc : seat_damaged(seat, old == w) ? -PAWL_ESEGMENT : 0; /* I25 */
+    }
+    uint64_t counted = c.readers ? word_limited(w) + c.readers : 0;
+    uint64_t next = word_make(c.readers ? WORD_SHARED : WORD_FREE, counted, token == WORD_TOKEN_MAX ? token : token + 1);
     rc = fab_cas64(seat->ep, space_lock_addr(seat->space, index), w, next, &old);
     if (rc || old != w)
         return rc;
@@ -100,9 +104,10 @@ int word_ask_recount(const struct seat *seat, uint64_t index, uint64_t w)
 {
     uint64_t old, next = w & WORD_WAITERS;
     if (word_mode(w) == WORD_SHARED)
-        next |= word_make(WORD_RECOUNT, 0, word_token(w));
+        next |= word_make(WORD_RECOUNT, MISTAKE(seat->space->design->mistakes, WORD_MISTAKE_FORGET) ? 0 : word_limited(w),
+                          word_token(w));
     else
-        next |= word_make(WORD_RECOUNT, (word_count(w) + 1) & WORD_COUNT_MAX, word_token(w));
+        next |= word_make(WORD_RECOUNT, word_one_more_left(w), word_token(w));
     int rc = fab_cas64(seat->ep, space_lock_addr(seat->space, index), w, next, &old);
     return rc ? rc : old == w;
 }

@@ -36,6 +36,16 @@ const struct design_knob word_knobs[] = {
     {0},
 };
 
+/* Whether one more reader can be counted. A reader without a limit takes a place of a semaphore, too. */
+static bool room_for(const struct seat *seat, const struct hold *h, uint64_t w)
+{
+    if (!word_limited(w))
+        return !h->limit && word_count(w) < WORD_READERS_MAX;
+    if (MISTAKE(seat->space->design->mistakes, WORD_MISTAKE_CROWD))
+        return word_readers(w) <= word_limit(w);
+    return (!h->limit || h->limit == word_limit(w)) && word_readers(w) < word_limit(w);
+}
+
 /* The word that grants us the lock, or 0 if it cannot be granted. A reader that has slept may enter although others wait: it was
  * woken for that. */
 static uint64_t granted(const struct seat *seat, const struct hold *h, uint64_t w, bool slept)
@@ -47,11 +57,13 @@ static uint64_t granted(const struct seat *seat, const struct hold *h, uint64_t 
             return 0;
         if (h->mode == PAWL_EXCLUSIVE)
             return flags | word_make(WORD_EXCLUSIVE, word_owner(seat, h), word_token(w) + 1);
-        return flags | word_make(WORD_SHARED, 1, word_token(w) + 1);
+        return flags | word_make(WORD_SHARED, word_limit_bits(h->limit) + 1, word_token(w) + 1);
     case WORD_SHARED:
-        if (h->mode == PAWL_EXCLUSIVE || w & WORD_UPGRADE || word_count(w) >= WORD_READERS_MAX || (w & WORD_WAITERS && !slept))
+        if (h->mode == PAWL_EXCLUSIVE || w & WORD_UPGRADE || (w & WORD_WAITERS && !slept))
             return 0;
-        if (unlikely(!flags && h->serial % seat->space->knobs.value[OPEN_EVERY] == 0))
+        if (word_open(w) || !room_for(seat, h, w))
+            return 0;
+        if (unlikely(!flags && !word_limited(w) && h->serial % seat->space->knobs.value[OPEN_EVERY] == 0))
             return word_make(WORD_SHARED, WORD_COUNT_MAX, word_token(w));
         return flags | word_make(WORD_SHARED, word_count(w) + 1, word_token(w));
     default:
@@ -216,6 +228,19 @@ static int wait_turn(struct attempt *a)
     return rc;
 }
 
+/* The lock is held in a way that does not go with a semaphore of this limit. */
+static bool other_limit(const struct hold *h, uint64_t w)
+{
+    return h->limit && word_mode(w) == WORD_SHARED && word_limit(w) != h->limit;
+}
+
+/* The first time it makes sure that the holders live. */
+static int refuse_limit(struct attempt *a)
+{
+    int rc = refuse_to_wait(a);
+    return rc == -PAWL_EHELD ? -PAWL_ELIMITS : rc;
+}
+
 /* One step from the word as it was seen. 1: granted; 0: look again; or an error. */
 static int acquire_step(struct attempt *a)
 {
@@ -226,11 +251,13 @@ static int acquire_step(struct attempt *a)
     if (unlikely(word_mode(w) == WORD_FREE)) /* and its tokens are used up */
         return wrap_token(seat, space_lock_addr(seat->space, a->h->index), &a->seen);
     if (word_open(w))
-        return a->h->mode == PAWL_SHARED ? enter_open(seat, a->h, &a->seen) : close_open(seat, a->h->index, w);
+        return a->h->mode == PAWL_SHARED && !a->h->limit ? enter_open(seat, a->h, &a->seen) : close_open(seat, a->h->index, w);
     if (word_mode(w) == WORD_RECOUNT) {
         int rc = hold_publish(seat, a->h, RECORD_WAIT); /* the session that counts must not wait for us */
         return rc ? rc : word_recount(seat, a->h->index, a->deadline);
     }
+    if (unlikely(other_limit(a->h, w)))
+        return refuse_limit(a);
     return a->deadline == DEADLINE_TRY ? refuse_to_wait(a) : wait_turn(a);
 }
 
@@ -313,8 +340,8 @@ static bool counts_readers(uint64_t w)
 static uint64_t without_reader(uint64_t w)
 {
     if (word_mode(w) == WORD_RECOUNT) /* makes the count in progress out of date */
-        return (w & WORD_WAITERS) | word_make(WORD_RECOUNT, (word_count(w) + 1) & WORD_COUNT_MAX, word_token(w));
-    if (word_count(w) == 1)
+        return (w & WORD_WAITERS) | word_make(WORD_RECOUNT, word_one_more_left(w), word_token(w));
+    if (word_readers(w) == 1)
         return word_make(WORD_FREE, 0, word_token(w));
     return (w & (WORD_WAITERS | WORD_UPGRADE)) | word_make(WORD_SHARED, word_count(w) - 1, word_token(w));
 }
@@ -347,7 +374,7 @@ static int release_shared(const struct seat *seat, const struct hold *h)
             rc = fab_cas64(seat->ep, addr, w, next, &old);
         if (!rc && old == w) {
             hold_close(seat, h);
-            if (w & WORD_WAITERS && (word_mode(next) != WORD_SHARED || w & WORD_UPGRADE))
+            if (w & WORD_WAITERS && (word_mode(next) != WORD_SHARED || w & WORD_UPGRADE || word_limited(w)))
                 fab_wake(seat->ep, addr, WORD_WATCH, w & WORD_UPGRADE || word_mode(next) == WORD_RECOUNT ? UINT16_MAX : 1);
             return 0;
         }
@@ -448,6 +475,8 @@ static int upgrade_step(const struct seat *seat, struct hold *h, const struct wo
         return -PAWL_ESEGMENT;
     if (word_open(w))
         return close_open(seat, h->index, w);
+    if (word_limited(w))
+        return -PAWL_ENOTSUP; /* a place of a semaphore is no share of the lock */
     bool ours = w & WORD_UPGRADE && *asked == word_token(w);
     if (w & WORD_UPGRADE && !ours) {
         /* Another reader waits for us to leave; unless it is dead: then the lock is counted anew, which changes the token. */
@@ -519,7 +548,7 @@ int word_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
                 : mode == WORD_EXCLUSIVE ? PAWL_EXCLUSIVE
                                          : PAWL_SHARED,
         .owner = mode == WORD_EXCLUSIVE ? word_owner_slot(seen.word) : 0,
-        .readers = mode == WORD_SHARED && !word_open(seen.word) ? (uint32_t)word_count(seen.word) : 0,
+        .readers = mode == WORD_SHARED && !word_open(seen.word) ? (uint32_t)word_readers(seen.word) : 0,
         .token = word_full_token(seat, seen.high, seen.word),
     };
     return 0;
@@ -559,7 +588,7 @@ const struct design design_word = {
     .summary = "one 64-bit word per lock by compare-and-swap; our own simple design",
     .kind = DESIGN_MAIN,
     .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT |
-                DESIGN_ASYNC | DESIGN_BAST,
+                DESIGN_ASYNC | DESIGN_BAST | DESIGN_SEMAPHORE,
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODES,
     .tolerates = FAULTS_ALL,
     .lock_size = sizeof(struct word_lock),

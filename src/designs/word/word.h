@@ -4,11 +4,12 @@
  *
  *     FREE       not held; the token of the latest grant
  *     SHARED     the number of readers, all with the same token; or, with the highest number, OPEN: any number of readers, which are
- *                not counted and enter and leave by their hold records alone
+ *                not counted and enter and leave by their hold records alone; or the places of a semaphore: LIMITED, its limit, and
+ *                the number of those that are taken
  *     EXCLUSIVE  the owner: session slot and hold record, so that no two holds look alike
  *     RECOUNT    a reader died, or lost its connection, between publishing that it would enter or leave and doing so, so the number
  *                may include it or not. No session enters until the readers are counted anew from the hold records. The field
- *                counts the readers that left meanwhile. */
+ *                counts the readers that left meanwhile, beside the limit of a semaphore. */
 /* clang-format on */
 #ifndef PAWL_DESIGNS_WORD_WORD_H
 #define PAWL_DESIGNS_WORD_WORD_H
@@ -31,7 +32,14 @@ enum word_mode { WORD_FREE, WORD_SHARED, WORD_EXCLUSIVE, WORD_RECOUNT };
 /* The part that a sleeping waiter watches: everything but the token, in the upper half, as futexes need it. */
 #define WORD_WATCH FIELD_MASK(WORD_COUNT_SHIFT, 28)
 
-#define WORD_READERS_MAX (WORD_COUNT_MAX - 1)
+/* The count of a semaphore: LIMITED 1, limit 11, places that are taken 12. Other counts stay below LIMITED. An open word has all
+ * bits. */
+#define WORD_LIMITED (UINT64_C(1) << 23)
+#define WORD_PLACES_BITS 12
+#define WORD_READERS_MAX (WORD_LIMITED - 1)
+static_assert(PAWL_SEMAPHORE_MAX == FIELD_MAX(23 - WORD_PLACES_BITS), "the limit has the bits between");
+static_assert(PAWL_SEMAPHORE_MAX < FIELD_MAX(WORD_PLACES_BITS),
+              "all places that are taken can be counted, and none is an open word");
 
 /* A lock in memory. */
 struct word_lock {
@@ -66,6 +74,34 @@ static inline uint64_t word_make(enum word_mode mode, uint64_t count, uint64_t t
 static inline bool word_open(uint64_t w)
 {
     return w >> WORD_COUNT_SHIFT == word_make(WORD_SHARED, WORD_COUNT_MAX, 0) >> WORD_COUNT_SHIFT;
+}
+
+/* Of a shared word, or one in RECOUNT: the part of the count that says that it is a semaphore, and its limit; 0: it is none. */
+static inline uint64_t word_limited(uint64_t w)
+{
+    uint64_t count = word_count(w);
+    bool limited = count & WORD_LIMITED && !word_open(w);
+    return limited ? count & ~FIELD_MAX(WORD_PLACES_BITS) : 0;
+}
+static inline uint64_t word_limit_bits(uint32_t limit)
+{
+    return limit ? WORD_LIMITED | (uint64_t)limit << WORD_PLACES_BITS : 0;
+}
+static inline uint32_t word_limit(uint64_t w)
+{
+    return (uint32_t)((word_limited(w) & ~WORD_LIMITED) >> WORD_PLACES_BITS);
+}
+/* The number of readers; or in RECOUNT of those that left. */
+static inline uint64_t word_readers(uint64_t w)
+{
+    return word_count(w) - word_limited(w);
+}
+
+/* In RECOUNT: the count when one more reader has left, by which a count in progress is out of date. */
+static inline uint64_t word_one_more_left(uint64_t w)
+{
+    uint64_t bits = word_limited(w) ? FIELD_MAX(WORD_PLACES_BITS) : WORD_READERS_MAX;
+    return word_limited(w) | ((word_readers(w) + 1) & bits);
 }
 
 static inline uint64_t word_owner(const struct seat *seat, const struct hold *h)

@@ -503,6 +503,7 @@ int campaign_run(const struct campaign_params *p, struct campaign_result *out)
     if (p->faults & FAULTS_COORDINATOR) /* leases of the coordinator change, and some holds are to outlast the shorter ones */
         c->long_ns *= 1 + mix64(p->seed ^ LONG_SALT) % 4;
     c->design = p->design;
+    c->seed = p->seed;
     c->beside = p->campaign == CAMPAIGN_BESIDE && p->design->features & DESIGN_BAST;
     c->shared = p->design->features & DESIGN_SHARED;
     c->convert = p->design->features & DESIGN_CONVERT;

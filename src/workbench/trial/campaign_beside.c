@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Campaign 3: operations beside plain locks, in designs that offer them. Holders that want to know whether others wait for their
- * locks (I23, I24). Every request is on the campaign's books from before its call until after it, so the campaign knows which
- * requests wait, and since when. */
+ * locks (I23, I24); semaphores (I25). Every request is on the campaign's books from before its call until after it, so the campaign
+ * knows which requests wait, and since when. */
 #include "workbench/trial/campaign_ops.h"
 
 #include <errno.h>
@@ -11,7 +11,8 @@
 #define POLLS_ALONE 4    /* and gives up when so many times no other asked for the lock */
 #define TOLD_LEASES 4    /* within which it is told, once faults have stopped (I24) */
 #define GHOST_LEASES                                                                                                               \
-    4 /* for which a request that has ended may be known to the granter: its end may be in flight, or its host cut off */
+    4            /* for which a request that has ended may be known to the granter: its end may be in flight, or its host cut off */
+#define LIMITS 4 /* of semaphores: 1 to this */
 #define COORDINATOR_FACTOR 16 /* an operator may have set eight times the lease, and a host's may begin just before it ends */
 
 /* ---- the books ---- */
@@ -134,27 +135,59 @@ static int hold_and_look(struct actor *a, uint64_t lock, const struct hold *h)
     return rc < 0 ? rc : 0;
 }
 
-int campaign_beside(struct actor *a)
+/* ---- semaphores ---- */
+
+/* Half of the locks are semaphores, each with a limit of its own; 0: it is none. */
+static uint32_t limit_of(const struct campaign *c, uint64_t lock)
+{
+    uint64_t drawn = mix64(lock ^ c->seed);
+    return c->design->features & DESIGN_SEMAPHORE && drawn % 2 ? 1 + (uint32_t)(drawn / 2 % LIMITS) : 0;
+}
+
+/* Mostly a place; sometimes with another limit, or without one, or all of them. */
+static uint32_t draw_limit(struct campaign *c, uint64_t lock)
+{
+    uint32_t limit = limit_of(c, lock);
+    if (!limit || rng_chance(&c->random, 1, 4))
+        return 0;
+    return rng_chance(&c->random, 1, 8) ? 1 + limit % LIMITS : limit;
+}
+
+static int lock_drawn(struct actor *a, uint64_t lock, struct hold *h)
 {
     struct campaign *c = campaign_of(a);
     struct key_text text;
-    struct hold h;
-    uint64_t lock = rng_below(&c->random, c->locks);
-    enum pawl_mode mode = swarm_chance(&c->random, c->mix.shared) ? PAWL_SHARED : PAWL_EXCLUSIVE;
+    pawl_key key = campaign_key(a, lock, &text);
+    uint32_t limit = draw_limit(c, lock);
+    bool shared = swarm_chance(&c->random, c->mix.shared);
     campaign_maybe_cancel(a);
     uint64_t deadline = campaign_draw_deadline(a);
     campaign_asks(a, lock);
-    int rc = a->ops->lock(a, campaign_key(a, lock, &text), mode, deadline, &h);
+    int rc = limit ? a->ops->semaphore(a, key, limit, deadline, h)
+                   : a->ops->lock(a, key, shared ? PAWL_SHARED : PAWL_EXCLUSIVE, deadline, h);
     campaign_answered(a, rc);
     campaign_no_more_cancel(a);
+    c->done.places += !rc && limit;
+    c->done.limits += rc == -PAWL_ELIMITS;
+    return rc;
+}
+
+/* ---- one operation ---- */
+
+int campaign_beside(struct actor *a)
+{
+    struct campaign *c = campaign_of(a);
+    struct hold h;
+    uint64_t lock = rng_below(&c->random, c->locks);
+    int rc = lock_drawn(a, lock, &h);
     if (rc)
-        return rc;
+        return rc == -PAWL_ELIMITS && limit_of(c, lock) ? 0 : rc;
     campaign_granted(a, lock, &h);
-    bool healed = sim_now(c->sim) > c->safety_ns;
-    rc = healed && rng_chance(&c->random, 1, 2) ? hold_until_wanted(a, lock, &h) : hold_and_look(a, lock, &h);
+    unsigned one_in = sim_now(c->sim) > c->safety_ns ? 2 : 8;
+    rc = rng_chance(&c->random, 1, one_in) ? hold_until_wanted(a, lock, &h) : hold_and_look(a, lock, &h);
     if (rc)
         return rc;
-    if (c->convert && swarm_chance(&c->random, c->mix.convert)) {
+    if (c->convert && !limit_of(c, lock) && swarm_chance(&c->random, c->mix.convert)) {
         campaign_asks(a, lock);
         rc = campaign_convert(a, lock, &h);
         campaign_answered(a, rc);

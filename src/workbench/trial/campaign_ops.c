@@ -123,8 +123,11 @@ static bool will_end(struct actor *a, uint64_t lock, const struct hold *h)
 
 static struct oracle_holder holder_of(const struct actor *a, const struct hold *h)
 {
-    return (struct oracle_holder){
-        .client = campaign_who(a), .mode = h->mode, .token = h->token, .range = {.start = h->start, .end = h->end}};
+    return (struct oracle_holder){.client = campaign_who(a),
+                                  .mode = h->mode,
+                                  .token = h->token,
+                                  .range = {.start = h->start, .end = h->end},
+                                  .limit = h->limit};
 }
 
 static void note_range(const struct actor *a, const struct hold *h)

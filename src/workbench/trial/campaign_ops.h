@@ -48,7 +48,8 @@ struct campaign {
     bool nests;       /* takes locks in any order while it holds others: deadlocks are found */
     bool patient;     /* and then has no deadline: it gets on because they are */
     uint64_t long_ns; /* a long hold lasts up to this */
-    bool beside;      /* campaign 3 */
+    uint64_t seed;
+    bool beside; /* campaign 3 */
     struct campaign_ask asks[CAMPAIGN_TASKS_MAX];
     /* Until when a granter may know of a request that has ended: of a task; of a session that is dead or lost. */
     uint64_t asked_until[CAMPAIGN_LOCKS_MAX][CAMPAIGN_TASKS_MAX], gone_until[CAMPAIGN_LOCKS_MAX];

@@ -77,6 +77,17 @@ static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64
     return told(a, rc);
 }
 
+static int actor_semaphore(struct actor *a, pawl_key key, uint32_t limit, uint64_t deadline, struct hold *out)
+{
+    const struct locker *l;
+    int rc = locker_for(a, &key, &l);
+    if (!rc)
+        rc = locker_semaphore(l, key, limit, deadline, out);
+    if (!rc)
+        hold_here(a, l, out);
+    return told(a, rc);
+}
+
 static int actor_lock_range(struct actor *a, pawl_key key, uint64_t start, uint64_t end, enum pawl_mode mode, uint64_t deadline,
                             struct hold *out)
 {
@@ -275,6 +286,7 @@ const struct actor_ops cluster_actor_ops = {
     .layout = actor_layout,
     .retune = actor_retune,
     .rescale = actor_rescale,
+    .semaphore = actor_semaphore,
     .wanted = actor_wanted,
     .query = actor_query,
     .tidy = actor_tidy,

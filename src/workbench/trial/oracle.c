@@ -194,6 +194,21 @@ static void take_out(struct oracle_lock *l, const struct oracle_holder *h)
         remove_at(l, (unsigned)(at - l->holders));
 }
 
+/* I25: a semaphore has one limit, and no more holders than that. Shared holds without a limit take places, too. */
+static void check_places(struct oracle *o, uint64_t lock, const struct oracle_holder *h)
+{
+    const struct oracle_lock *l = &o->locks[lock];
+    uint32_t limit = h->limit;
+    for (unsigned i = 0; i < l->count; i++) {
+        uint32_t other = l->holders[i].limit;
+        if (other && limit && other != limit)
+            oracle_violation(o, "I25: lock %" PRIu64 " has holders with the limits %u and %u", lock, other, limit);
+        limit = other ? other : limit;
+    }
+    if (limit && l->count > limit)
+        oracle_violation(o, "I25: lock %" PRIu64 " has %u holders, and the limit %u", lock, l->count, limit);
+}
+
 void oracle_granted_range(struct oracle *o, uint64_t lock, const struct oracle_holder *h)
 {
     struct oracle_lock *l = &o->locks[lock];
@@ -205,6 +220,7 @@ void oracle_granted_range(struct oracle *o, uint64_t lock, const struct oracle_h
     if (o->overtaking)
         check_overtaking(o, h->client, lock, h->mode);
     add(l, h);
+    check_places(o, lock, h);
 }
 
 void oracle_releasing_range(struct oracle *o, uint64_t lock, const struct oracle_holder *h)

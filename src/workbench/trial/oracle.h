@@ -28,6 +28,7 @@ struct oracle_holder {
     enum pawl_mode mode;
     uint64_t token;
     struct oracle_range range;
+    uint32_t limit; /* of the semaphore that it has a place of; 0: of none */
 };
 
 /* Knowledge about units that have the same history. */

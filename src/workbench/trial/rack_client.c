@@ -114,7 +114,7 @@ static int ask_for(struct rack_client *c, struct sim_task *task, const struct pa
                    struct packet_answer *out)
 {
     const struct packet_design *d = design_of(c);
-    if (d->local_acquire && !d->local_acquire(c->host->memory, ask, rack_clock(c->host), out)) {
+    if (d->local_acquire && !ask->limit && !d->local_acquire(c->host->memory, ask, rack_clock(c->host), out)) {
         take_time(c, task);
         return 0;
     }
@@ -153,19 +153,25 @@ static int take_hold(struct rack_client *c, pawl_key key, const struct packet_as
         return too_late(c, ask->request); /* I1: asked afterwards */
     if (c->rack->coordinator)
         rack_watch_index(c->rack, ask->index, key.id);
-    *out =
-        (struct hold){.index = key.id, .token = answer->token, .record = ask->request, .mode = ask->mode, .end = RANGE_UNITS_MAX};
+    *out = (struct hold){.index = key.id,
+                         .token = answer->token,
+                         .record = ask->request,
+                         .mode = ask->mode,
+                         .end = RANGE_UNITS_MAX,
+                         .limit = ask->limit};
     return 0;
 }
 
 /* `call`: something to be done under the lock; `out` is then null if the lock is not kept. */
-static int lock_and_call(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, struct hold *out)
+static int lock_with(struct actor *a, pawl_key key, enum pawl_mode mode, uint32_t limit, uint64_t deadline, pawl_call *call,
+                     struct hold *out)
 {
     struct rack_client *c = rack_task_of(a)->client;
     struct packet_ask ask = ask_of(a, key, mode, deadline == DEADLINE_TRY);
     ask.bytes = call ? call->bytes : NULL;
     ask.len = call ? (uint32_t)call->len : 0;
     ask.once = !out;
+    ask.limit = (uint16_t)limit;
     struct packet_answer answer;
     if (!rack_client_valid(c))
         return -PAWL_ELOST;
@@ -192,7 +198,17 @@ static int lock_and_call(struct actor *a, pawl_key key, enum pawl_mode mode, uin
 
 static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
 {
-    return lock_and_call(a, key, mode, deadline, NULL, out);
+    return lock_with(a, key, mode, 0, deadline, NULL, out);
+}
+
+static int actor_semaphore(struct actor *a, pawl_key key, uint32_t limit, uint64_t deadline, struct hold *out)
+{
+    return lock_with(a, key, PAWL_SHARED, limit, deadline, NULL, out);
+}
+
+static int actor_lock_call(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, struct hold *out)
+{
+    return lock_with(a, key, mode, 0, deadline, call, out);
 }
 
 static int actor_hold_call(struct actor *a, const struct hold *h, uint64_t deadline, pawl_call *call)
@@ -424,7 +440,8 @@ static int actor_tidy(struct actor *a)
 const struct actor_ops rack_actor_ops = {
     .lock = actor_lock,
     .lock_all = actor_lock_all,
-    .lock_call = lock_and_call,
+    .semaphore = actor_semaphore,
+    .lock_call = actor_lock_call,
     .hold_call = actor_hold_call,
     .unlock = actor_unlock,
     .convert = actor_convert,
