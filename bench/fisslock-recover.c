@@ -214,7 +214,7 @@ static void remove_memory(void)
 {
     char pattern[96];
     glob_t found;
-    snprintf(pattern, sizeof pattern, "/dev/shm/pawl.%u.net.%s.*", (unsigned)getuid(), space);
+    snprintf(pattern, sizeof pattern, "/dev/shm/pawl.%u.net.%s.*", (unsigned)geteuid(), space);
     if (glob(pattern, 0, NULL, &found))
         return;
     for (size_t i = 0; i < found.gl_pathc; i++)

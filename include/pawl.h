@@ -250,7 +250,8 @@ PAWL_API int pawl_reshape(pawl *p, pawl_grant *grant, uint64_t start, uint64_t e
  * changed. */
 PAWL_API int pawl_split(pawl *p, pawl_grant *grant, uint64_t at, pawl_grant *right);
 
-/* Locks all or none. Every caller takes them in the same order, so users of pawl_lock_all do not deadlock with each other.
+/* Locks all or none. Every caller waits for them in the same order, so users of pawl_lock_all do not deadlock with each other. In
+ * racks the requests leave together: free locks take one round trip.
  * -EINVAL: the same lock twice, or ranges of one lock that overlap. -EDEADLK: two ranges share an internal lock of the design; lock
  * one range that contains both. grants[i] belongs to wants[i]. */
 typedef struct pawl_want {
@@ -262,6 +263,10 @@ typedef struct pawl_want {
 
 #define PAWL_ALL_MAX 64 /* wants of one call */
 PAWL_API int pawl_lock_all(pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline_ns, pawl_grant *grants);
+
+/* Releases all of them, whether they were granted together or not; in racks their packets leave together. Returns the first error,
+ * as pawl_unlock does; the others are released nevertheless. -EINVAL: none, or more than PAWL_ALL_MAX; nothing is released. */
+PAWL_API int pawl_unlock_all(pawl *p, const pawl_grant *grants, unsigned count);
 
 /* Exclusive to shared always succeeds. Shared to exclusive waits for the other readers, ahead of waiting writers; -EDEADLK if one
  * of the readers converts, too. On failure the grant is unchanged. */

@@ -17,8 +17,8 @@ ONE_SIDED = ["word", "shiftlock", "alock", "citron"]
 PACKETS = ["srvlock", "netlock", "fisslock", "netlock-switches", "fisslock-racks"]
 NETLOCK_TESTS = ["unit/netlock_policy", "unit/netlock_steward", "unit/netlock_plane", "unit/netlock_order",
                  "unit/netlock_answers", "unit/netlock_try", "unit/netlock_call", "sim/netlock_moves", "fuzz/netlock"]
-FISSLOCK_TESTS = ["unit/fisslock", "unit/fisslock_deadlock", "unit/fisslock_holes", "unit/fisslock_moves", "unit/fisslock_keep", "unit/fisslock_rules",
-                  "unit/fisslock_rebuild", "sim/fisslock_shuffle", "fuzz/fission", "fuzz/spill"]
+FISSLOCK_TESTS = ["unit/fisslock", "unit/fisslock_steps", "unit/fisslock_deadlock", "unit/fisslock_holes", "unit/fisslock_moves",
+                  "unit/fisslock_keep", "unit/fisslock_rules", "unit/fisslock_rebuild", "sim/fisslock_shuffle", "fuzz/fission", "fuzz/spill"]
 COORDINATED = ["srvlock@rack", "fisslock@rack"]
 ON_NODE = ["word@node", "shiftlock@node", "alock@node", "citron@node"]
 RACK_TESTS = ["unit/coordinator", "unit/coordinator_beats", "unit/coordinator_hosts", "unit/coordinator_input", "unit/names", "unit/directory", "unit/rules",
@@ -30,7 +30,7 @@ CONCERNS = [
     ("src/designs/word/", ["word"], ["sim/each_request=word", "sim/word_unit", "unit/table", "sim/recover", "shm/contract", "shm/fast", "shm/changes", "sim/word"]),
     ("src/designs/shiftlock/", ["shiftlock", "shiftlock64"], ["sim/each_request=shiftlock", "sim/shiftlock_unit", "shm/contract=shiftlock", "shm/contract=shiftlock64", "sim/shiftlock"]),
     ("src/designs/alock/", ["alock"], ["unit/alock", "sim/each_request=alock", "sim/alock"]),
-    ("src/designs/citron/", ["citron"], ["unit/citron_tree", "sim/citron_layout", "sim/citron_tickets", "sim/citron_crowd",
+    ("src/designs/citron/", ["citron"], ["unit/citron_tree", "unit/citron_steps", "sim/citron_layout", "sim/citron_tickets", "sim/citron_crowd",
                                          "sim/citron_cost", "shm/ranges=citron", "sim/ranges",
                                          "sim/each_request=citron", "shm/contract=citron", "sim/inspect", "sim/citron"]),
     ("src/designs/mutex/", ["mutex"], ["shm/ranges", "shm/contract=mutex", "sim/ranges"]),
@@ -41,7 +41,7 @@ CONCERNS = [
     ("src/designs/packet/chase", ["netlock", "fisslock"], ["unit/chase"] + NETLOCK_TESTS + FISSLOCK_TESTS + ["sim/deadlock"]),
     ("src/designs/netlock/", ["netlock", "netlock-switches"], NETLOCK_TESTS + ["sim/netlock"]),
     ("src/designs/fisslock/", ["fisslock", "fisslock-racks", "fisslock-stay"], FISSLOCK_TESTS + ["sim/fisslock"]),
-    ("src/designs/core/", ONE_SIDED + ["mutex"], ["unit/knobs", "sim/cluster", "sim/recover", "sim/each_request", "sim/word_unit", "unit/alock", "shm/contract",
+    ("src/designs/core/", ONE_SIDED + ["mutex"], ["unit/knobs", "unit/census", "sim/cluster", "sim/recover", "sim/each_request", "sim/word_unit", "unit/alock", "shm/contract",
                                                    "shm/slots", "shm/contract=shiftlock"]),
     ("src/designs/packet/", PACKETS, ["unit/srvlock", "unit/rules", "unit/packet_input"] + NETLOCK_TESTS + FISSLOCK_TESTS),
     ("src/dataplane/fission", ["fisslock", "fisslock-racks"], ["unit/fission_input", "unit/fission_rmt"] + FISSLOCK_TESTS),

@@ -26,12 +26,18 @@ static void open_both(void)
     other = async_place.open();
 }
 
+/* At a memory node the end of a hold's record may come after its release: until then the client seems to wait for the lock. */
+#define RECORD_ENDS_NS (10 * NS_PER_S)
+
 static void close_both(void)
 {
+    uint64_t until = world_now(&world_real) + RECORD_ENDS_NS;
     for (unsigned i = 0; i < ASYNC_LOCKS; i++) {
         pawl_state s;
-        CHECK_OK(pawl_query(one, pawl_id(i), &s));
-        CHECK_EQ(s.mode, 0);
+        do {
+            CHECK_OK(pawl_query(one, pawl_id(i), &s));
+            CHECK_EQ(s.mode, 0);
+        } while (s.waiters && world_now(&world_real) < until);
         CHECK_EQ(s.waiters, 0);
     }
     CHECK_OK(pawl_close(one));

@@ -6,6 +6,7 @@
 #include "node/etcd.h"
 #include "node/hosting.h"
 #include "node/memory_kernel.h"
+#include "node/memory_ofi.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -16,6 +17,7 @@
 
 #define DEFAULT_LISTEN "127.0.0.1:7070"
 #define DEFAULT_DESIGN "fisslock"
+#define DEFAULT_PROVIDER "tcp"
 #define DEFAULT_LOCKS 1000000
 #define DEFAULT_HOSTS 64
 #define DEFAULT_SESSIONS 64
@@ -30,7 +32,7 @@
 #define LIFE_SHIFT 30 /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
 
 static struct {
-    const char *listen, *join, *space, *design, *keys, *state, *store, *tune, *devices, *mode, *pins, *node;
+    const char *listen, *join, *space, *design, *keys, *state, *store, *tune, *devices, *mode, *pins, *node, *on, *provider;
     uint64_t locks, group, lease_ns, member_ns, hosts, sessions, holds, servers, own, spin_ns, racks;
     bool fresh, restore, force, json, backup, remove, local;
     bool space_seen, design_seen, keys_seen, locks_seen, group_seen, lease_seen, member_seen, hosts_seen, sessions_seen, holds_seen,
@@ -104,6 +106,10 @@ static const struct arg serve_table[] = {
      NULL},
     {"node", 0, ARG_STRING, "I/N", "memory node: this is node I of N, which have a part of the locks each; default 1/1", &opts.node,
      NULL},
+    {"on", 0, ARG_STRING, "FABRIC", "memory node: how clients reach it: udp (default) or ofi, by libfabric; see --provider",
+     &opts.on, NULL},
+    {"provider", 0, ARG_STRING, "P", "on ofi: libfabric's provider, as tcp, shm, verbs or efa; default tcp; see pawl doctor",
+     &opts.provider, NULL},
     {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: remove the pinned memory at the end", &opts.remove, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
     CLI_JSON_OPTION(&opts.json),
@@ -156,6 +162,9 @@ static const struct args serve_usage = {
         "fenced, and none can connect, until the next start takes over. That needs root, or CAP_BPF and CAP_NET_ADMIN.\n\n"
         "A space can have several memory nodes, with --locks locks each: start each with its --node, and otherwise the same\n"
         "options. Clients name all of them in their order: pawl://A,B:7070/NAME.\n\n"
+        "With --on ofi clients reach the memory by libfabric (1.17 or later), with the provider of their network card or tcp. The\n"
+        "UDP port then connects clients, tells them their keys and fences them. Providers have no 128-bit atomics, so keys are\n"
+        "dense, and shiftlock64 takes the place of shiftlock.\n\n"
         "Examples:\n"
         "  pawl serve\n"
         "  pawl serve --space test --locks 1M --fresh\n"
@@ -165,7 +174,8 @@ static const struct args serve_usage = {
         "  pawl serve --space test --listen 10.0.0.1:7070 --store etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379/pawl\n"
         "  pawl serve --space test --design fisslock-racks --racks 4 --fresh\n"
         "  pawl serve --space test --design shiftlock --lease 10\n"
-        "  pawl serve --space test --design shiftlock --listen 10.0.0.1:7070 --dev eth0 --pin /sys/fs/bpf/test\n\n"
+        "  pawl serve --space test --design shiftlock --listen 10.0.0.1:7070 --dev eth0 --pin /sys/fs/bpf/test\n"
+        "  pawl serve --space test --design shiftlock64 --keys dense --listen 10.0.0.1:7070 --on ofi --provider verbs\n\n"
         "Runs until SIGINT or SIGTERM. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
     ARGS_TABLE(serve_table),
 };
@@ -426,13 +436,23 @@ static bool parse_node(const char *text, uint8_t *node, uint8_t *nodes)
     return true;
 }
 
+static bool on_ofi(void)
+{
+    return opts.on && !strcmp(opts.on, "ofi");
+}
+
 static int serve_memory(const struct design *d, const struct knobs *knobs, enum pawl_keys keys, struct net_addr at)
 {
     bool ranges = d->features & DESIGN_RANGES;
     struct memory_node m;
     struct memory_kernel kernel = {
         .devices = opts.devices, .mode = plane_mode(), .pins = opts.pins, .remove = opts.remove, .report = report};
-    const struct memory_home home = memory_kernel_home(&kernel);
+    struct memory_home home = memory_kernel_home(&kernel);
+    struct memory_ofi ofi = {.provider = opts.provider ? opts.provider : DEFAULT_PROVIDER,
+                             .at = at,
+                             .clients = MEMNODE_CLIENTS_MAX,
+                             .spin_ns = opts.spin_ns,
+                             .report = report};
     uint8_t node = 0, nodes = 0;
     if (opts.node && !parse_node(opts.node, &node, &nodes))
         return cli_say("serve", EXIT_USAGE, "--node is I/N, node I of N up to %u, not '%s'", COORD_LIST_MAX, opts.node);
@@ -449,7 +469,7 @@ static int serve_memory(const struct design *d, const struct knobs *knobs, enum 
                    .holds = (uint32_t)opts.holds,
                    .lease_ns = opts.lease_ns,
                    .check_ns = opts.lease_ns / 4},
-        .home = opts.devices ? &home : NULL,
+        .home = opts.devices || on_ofi() ? &home : NULL,
         .local = opts.local,
         .space = opts.space,
         .at = at,
@@ -458,7 +478,9 @@ static int serve_memory(const struct design *d, const struct knobs *knobs, enum 
     };
     if (strlen(opts.space) >= VERBS_NAME_LEN)
         return cli_say("serve", EXIT_USAGE, "the name of the space has more than %u bytes", VERBS_NAME_LEN - 1);
-    int rc = memory_node_open(&m, &p);
+    int rc = on_ofi() ? memory_ofi_home(&ofi, &home) : 0;
+    if (!rc)
+        rc = memory_node_open(&m, &p);
     if (rc)
         return cli_say("serve", EXIT_UNAVAILABLE, "%s", explained());
     daemon_ready("memory node", opts.space, m.udp.at, opts.json);
@@ -468,6 +490,20 @@ static int serve_memory(const struct design *d, const struct knobs *knobs, enum 
 }
 
 /* ---- what was asked for ---- */
+
+/* Options of a node under libfabric. */
+static int check_fabric(const struct args *usage, bool memory)
+{
+    if (opts.on && strcmp(opts.on, "udp") != 0 && strcmp(opts.on, "ofi") != 0)
+        return args_complain(usage, "--on is udp or ofi, not '%s'", opts.on);
+    if (on_ofi() && !memory)
+        return args_complain(usage, "--on ofi is for designs on a memory node, and '%s' has none", opts.design);
+    if (on_ofi() && (opts.devices || opts.local))
+        return args_complain(usage, "--on ofi goes with neither --dev nor --local");
+    if (opts.provider && !on_ofi())
+        return args_complain(usage, "--provider goes with --on ofi");
+    return 0;
+}
 
 /* Options of a node in the kernel. */
 static int check_kernel(const struct args *usage, bool memory)
@@ -509,6 +545,8 @@ static int check_serve(const struct args *usage, const struct design **design)
         return args_complain(usage, "the design '%s' is a baseline, which 'pawl bench' and 'pawl sim' compare others with",
                              opts.design);
     if ((*design)->substrates & DESIGN_ON_NODE && check_memory(usage))
+        return EXIT_USAGE;
+    if (check_fabric(usage, (*design)->substrates & DESIGN_ON_NODE))
         return EXIT_USAGE;
     if (check_kernel(usage, (*design)->substrates & DESIGN_ON_NODE_XDP))
         return EXIT_USAGE;

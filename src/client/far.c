@@ -85,25 +85,24 @@ void *far_map(const struct node_udp *u, const char *space)
     return at == MAP_FAILED ? NULL : at;
 }
 
-int far_attach(struct node_udp *u, const char *name, struct layout_header *out)
+int far_attach(struct fab_ep *ep, const char *name, struct layout_header *out)
 {
-    struct fab_node *n = &u->node;
     union {
         struct layout_header header;
         uint64_t words[round_up(sizeof(struct layout_header), 8) / 8];
     } first;
-    int rc = fab_read(&n->fab, 0, first.words, sizeof first.words);
+    int rc = fab_read(ep, 0, first.words, sizeof first.words);
     if (rc)
         return explain_connect(rc == -FAB_EUNKNOWN ? -ETIMEDOUT : -EPROTO, name);
     const struct layout_header *h = &first.header;
-    const char *fault = layout_fault(h, n->fab.size);
+    const char *fault = layout_fault(h, ep->size);
     char design[LAYOUT_DESIGN_LEN + 1] = {0};
     memcpy(design, h->design, LAYOUT_DESIGN_LEN);
     if (fault && !design_find(design) && design_is_offered(design))
         return refuse_design(design);
     if (fault)
         return explain(-PAWL_ESEGMENT, "%s: %s", name, fault);
-    rc = layout_adopt(h, &n->fab);
+    rc = layout_adopt(h, ep);
     if (!rc)
         *out = *h;
     return rc;

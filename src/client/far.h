@@ -6,7 +6,9 @@
 
 #include "client/net_where.h"
 #include "cluster/layout.h"
+#include "cluster/session.h"
 #include "fabric/node_udp.h"
+#include "fabric/ofi.h"
 
 /* "pawl://ADDRESS:PORT/SPACE", for messages; the caller frees it. Null: out of memory. */
 char *far_name(const struct net_where *w);
@@ -17,13 +19,19 @@ int far_open(const struct net_where *w, const char *name, uint64_t process, uint
 void far_close(struct node_udp *u); /* may be null; tells the node */
 
 /* Reads where everything is, checks it, and has the endpoint do what the space was made for. */
-int far_attach(struct node_udp *u, const char *name, struct layout_header *out);
+int far_attach(struct fab_ep *ep, const char *name, struct layout_header *out);
 
 /* Whether the node is the one of the space's nodes that its place says. */
 int far_check_place(const struct net_where *w, const char *name, const struct layout_header *h);
 
 /* The node's memory, if the node and this process are on one machine, and the node agrees; else null. */
 void *far_map(const struct node_udp *u, const char *space);
+
+/* An endpoint on the memory of a node whose verbs are not packets (VERBS_CAN_FABRIC), for the client that is connected. */
+int far_fabric_open(struct node_udp *u, const char *name, uint64_t deadline, struct fab_ofi **out);
+
+/* A slot for a session with that lease, assigned by such a node. */
+int far_fabric_assign(struct node_udp *u, const struct fab_ofi *o, const char *name, uint64_t lease_ns, struct session_place *out);
 
 /* Whether there is a memory node at the place (that after "pawl://"), and not a coordinator. */
 int far_is_node(const char *place, bool *is_node);

@@ -29,6 +29,7 @@ struct session_ops {
     int (*lock)(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out);
     int (*unlock)(struct pawl *p, const pawl_grant *g);
     int (*lock_all)(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants);
+    int (*unlock_all)(struct pawl *p, const pawl_grant *grants, unsigned count); /* null: one by one */
     int (*convert)(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t deadline);
     int (*extend)(struct pawl *p, pawl_grant *g);
     int (*check)(struct pawl *p, const pawl_grant *g);

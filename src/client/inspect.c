@@ -47,8 +47,10 @@ static int look_far(const char *place, struct observer *o)
     char *name = rc ? NULL : far_name(&w);
     if (!rc)
         rc = name ? far_open(&w, name, 0, world_now(&world_real) + LOOK_NS, &o->far) : -ENOMEM;
+    if (!rc && o->far->node.can & VERBS_CAN_FABRIC)
+        rc = far_fabric_open(o->far, name, world_now(&world_real) + LOOK_NS, &o->fabric);
     if (!rc)
-        rc = far_attach(o->far, name, &o->header);
+        rc = far_attach(o->fabric ? fab_ofi_ep(o->fabric) : &o->far->node.fab, name, &o->header);
     free(name);
     o->nobody.seen = rc ? NULL : calloc(o->header.slot_count, sizeof *o->nobody.seen);
     return rc ? rc : o->nobody.seen ? 0 : -ENOMEM;
@@ -69,8 +71,8 @@ int observer_open(const char *where, struct observer *o)
     table_init(&o->locker.table, &o->header, 0);
     o->nobody.slot = UINT32_MAX; /* so that no slot is taken for our own */
     o->nobody.lease = &o->nobody.lease_copy;
-    o->locker.seat =
-        (struct seat){.space = &o->space, .me = &o->nobody, .ep = far ? &o->far->node.fab : &o->ep, .world = &world_real};
+    struct fab_ep *ep = o->fabric ? fab_ofi_ep(o->fabric) : far ? &o->far->node.fab : &o->ep;
+    o->locker.seat = (struct seat){.space = &o->space, .me = &o->nobody, .ep = ep, .world = &world_real};
     return 0;
 }
 
@@ -78,6 +80,7 @@ void observer_close(struct observer *o)
 {
     if (o->segment)
         segment_close(o->segment);
+    fab_ofi_close(o->fabric);
     far_close(o->far);
     free(o->nobody.seen);
 }

@@ -133,12 +133,19 @@ static int open_session(struct memory_session *m)
 {
     char name[WORLD_NAME_LEN];
     world_process_name(name);
-    const struct session_params params = {.lease_ns = m->lease_ns, .proof = fab_node_proof(&m->far->node), .label = name};
-    int rc = session_open(&m->locker.seat, &params);
+    struct session_params params = {.lease_ns = m->lease_ns, .proof = fab_node_proof(&m->far->node), .label = name};
+    struct session_place place;
+    int rc = m->fabric ? far_fabric_assign(m->far, m->fabric, m->name, m->lease_ns, &place) : 0;
+    params.place = m->fabric ? &place : NULL;
+    if (!rc)
+        rc = session_open(&m->locker.seat, &params);
     if (rc == -PAWL_ELIMIT)
         return explain(rc, "%s: all %u sessions are in use", m->name, m->space.slot_count);
-    if (!rc && m->space.desc_size && !m->near.memory.base)
-        rc = fab_node_set_own(&m->far->node, m->session.home, (uint64_t)m->space.record_count * m->space.desc_size);
+    uint64_t own = (uint64_t)m->space.record_count * m->space.desc_size;
+    if (!rc && own && m->fabric)
+        rc = fab_ofi_set_own(m->fabric, m->session.home, own);
+    else if (!rc && own && !m->near.memory.base)
+        rc = fab_node_set_own(&m->far->node, m->session.home, own);
     return rc;
 }
 
@@ -164,6 +171,8 @@ static int connect_node(struct memory_session *m, const struct net_where *w)
 {
     uint64_t deadline = w->deadline;
     int rc = far_open(w, m->name, w->through_node ? 0 : fab_shm_proof(), deadline, &m->far);
+    if (!rc && m->far->node.can & VERBS_CAN_FABRIC)
+        return far_fabric_open(m->far, m->name, deadline, &m->fabric);
     if (rc || !(m->far->node.can & VERBS_CAN_NEAR))
         return rc;
     m->near.memory.base = far_map(m->far, w->space);
@@ -178,7 +187,8 @@ static int attach(struct memory_session *m, const struct net_where *w, const paw
 {
     struct layout_header header;
     const struct layout_header *h = &header;
-    int rc = far_attach(m->far, m->name, &header);
+    struct fab_ep *ep = m->fabric ? fab_ofi_ep(m->fabric) : &m->far->node.fab;
+    int rc = far_attach(ep, m->name, &header);
     if (!rc)
         rc = far_check_place(w, m->name, h);
     if (!rc)
@@ -187,7 +197,6 @@ static int attach(struct memory_session *m, const struct net_where *w, const paw
         return rc;
     layout_space(h, 0, &m->space);
     table_init(&m->locker.table, h, 0);
-    struct fab_ep *ep = &m->far->node.fab;
     if (m->near.memory.base) {
         fab_near_init(&m->near, &m->far->node, m->near.memory.base, m->space.slots,
                       space_slot_addr(&m->space, m->space.slot_count));
@@ -218,6 +227,7 @@ static void free_far(struct memory_session *m)
 {
     if (m->near.memory.base)
         munmap(m->near.memory.base, m->far->node.fab.size);
+    fab_ofi_close(m->fabric);
     far_close(m->far);
     if (m->pool_ready)
         fiber_pool_free(&m->pool);

@@ -17,7 +17,7 @@ static inline void near_path(const char *space, uint32_t life, char out[NEAR_PAT
 {
     struct stat pids;
     unsigned long which = stat("/proc/self/ns/pid", &pids) ? 0 : (unsigned long)pids.st_ino;
-    snprintf(out, NEAR_PATH, SEGMENT_DIR "/pawl.%u.node.%s.%08x.%lx", (unsigned)getuid(), space, life, which);
+    snprintf(out, NEAR_PATH, SEGMENT_DIR "/pawl.%u.node.%s.%08x.%lx", (unsigned)geteuid(), space, life, which);
 }
 
 #endif

@@ -295,9 +295,8 @@ static int end_request(struct net *n, uint32_t request)
     return rc;
 }
 
-/* The short way, beside the lock's own agent: no packet, one look at each clock. The coarse one lags, so that the grant seems to
- * end a little earlier than it does. False: not this time. */
-static bool lock_at_once(struct net *n, const struct host_name *name, enum pawl_mode mode, pawl_grant *out)
+/* One look at each clock. The coarse one lags, so that the grant seems to end a little earlier than it does. */
+bool net_lock_at_once(struct net *n, const struct host_name *name, enum pawl_mode mode, pawl_grant *out)
 {
     const struct packet_design *d = n->host.design;
     struct packet_ask ask = {
@@ -357,15 +356,13 @@ static int begin_lock(struct net *n, struct packet_ask *ask, const struct host_n
     }
 }
 
-/* `call`: something that the lock's data server does under it; `out` is then null if the lock is not kept. -ESTALE: the name is
- * outdated. */
-static int lock_name(struct net *n, const struct host_name *name, enum pawl_mode mode, uint64_t deadline, pawl_call *call,
-                     pawl_grant *out)
+int net_lock_name(struct net *n, const struct host_name *name, enum pawl_mode mode, uint64_t deadline, pawl_call *call,
+                  pawl_grant *out)
 {
     struct packet_answer answer;
     uint64_t expiry = 0;
     uint32_t bell = 0;
-    if (!call && lock_at_once(n, name, mode, out))
+    if (!call && net_lock_at_once(n, name, mode, out))
         return 0;
     if (deadline != DEADLINE_TRY && waits_for_itself(n, name->index, mode, NET_NONE))
         return -EDEADLK;
@@ -405,7 +402,7 @@ static int lock_key(struct net *n, pawl_key key, enum pawl_mode mode, uint64_t d
     int rc = -ESTALE;
     while (rc == -ESTALE) {
         rc = net_find(n, key, mode, false, deadline, &name);
-        rc = rc ? rc : lock_name(n, &name, mode, deadline, call, out);
+        rc = rc ? rc : net_lock_name(n, &name, mode, deadline, call, out);
     }
     return rc;
 }
@@ -456,8 +453,7 @@ static int hold_call(struct pawl *p, const pawl_grant *g, uint64_t deadline, paw
     return net_failed(n, rc);
 }
 
-/* False: not this time. */
-static bool unlock_at_once(struct net *n, uint32_t request)
+bool net_unlock_at_once(struct net *n, uint32_t request)
 {
     const struct packet_design *d = n->host.design;
     if (!d->local_release)
@@ -483,7 +479,7 @@ static int unlock(struct pawl *p, const pawl_grant *g)
     if (rc)
         return net_failed(n, rc);
     net_touches(n, request);
-    return unlock_at_once(n, request) ? 0 : net_failed(n, end_request(n, request));
+    return net_unlock_at_once(n, request) ? 0 : net_failed(n, end_request(n, request));
 }
 
 static int convert(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t deadline)
@@ -567,60 +563,14 @@ static int extend(struct pawl *p, pawl_grant *g)
     return 0;
 }
 
-struct wanted {
-    const pawl_want *want;
-    struct host_name name;
-};
-
-static int by_index(const void *a, const void *b)
-{
-    const struct wanted *x = a, *y = b;
-    return (x->name.index > y->name.index) - (x->name.index < y->name.index);
-}
-
-/* -ESTALE: a name is outdated, and nothing is held. */
-static int try_all(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
-{
-    struct net *n = net_of(p);
-    struct wanted order[PAWL_ALL_MAX];
-    pawl_grant got[PAWL_ALL_MAX];
-    unsigned held = 0;
-    for (unsigned i = 0; i < count; i++) {
-        order[i].want = &wants[i];
-        int rc = net_find(n, wants[i].key, wants[i].mode, false, deadline, &order[i].name);
-        if (rc)
-            return rc;
-    }
-    qsort(order, count, sizeof order[0], by_index);
-    for (unsigned i = 1; i < count; i++)
-        if (order[i].name.index == order[i - 1].name.index)
-            return explain(-EINVAL, "two of the keys have the same lock");
-    int rc = 0;
-    for (; held < count && !rc; held += !rc)
-        rc = lock_name(n, &order[held].name, order[held].want->mode, deadline, NULL, &got[held]);
-    for (unsigned i = held; rc && i-- > 0;)
-        unlock(p, &got[i]);
-    for (unsigned i = 0; !rc && i < count; i++)
-        grants[order[i].want - wants] = got[i];
-    return rc == -ESTALE ? rc : net_failed(n, rc);
-}
-
-/* The order of the indexes is the same for all clients, while the keys are in use: it is made anew if a key has another index. */
-static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
-{
-    int rc = -ESTALE;
-    while (rc == -ESTALE)
-        rc = try_all(p, wants, count, deadline, grants);
-    return rc;
-}
-
 const struct session_ops net_ops = {
     .scheme = NET_SCHEME,
     .open = net_open,
     .close = net_close,
     .lock = lock,
     .unlock = unlock,
-    .lock_all = lock_all,
+    .lock_all = net_lock_all,
+    .unlock_all = net_unlock_all,
     .convert = convert,
     .extend = extend,
     .check = check,

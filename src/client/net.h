@@ -80,6 +80,11 @@ int net_open(const char *place, const pawl_options *o, const struct knobs *knobs
 int net_close(struct pawl *p);
 int net_query(struct pawl *p, pawl_key key, pawl_state *out);
 
+/* ---- net_all.c ---- */
+
+int net_lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants);
+int net_unlock_all(struct pawl *p, const pawl_grant *grants, unsigned count);
+
 /* ---- net_async.c ---- */
 
 int net_admit(struct pawl *p, const pawl_request *r, uint64_t *index);
@@ -166,6 +171,13 @@ int net_begin_lock(struct net *n, struct packet_ask *ask, const struct host_name
 int net_begin_convert(struct net *n, uint32_t request, enum pawl_mode mode, uint32_t thread, uint32_t *bell, struct outbox *out);
 int net_begin_call(struct net *n, uint32_t request, const pawl_call *call, uint32_t *bell, struct outbox *out);
 int net_end(struct net *n, uint32_t request, bool locked, struct outbox *out);
+/* The short way, without a packet, beside the lock's own agent: no packet. False: not this time. */
+bool net_lock_at_once(struct net *n, const struct host_name *name, enum pawl_mode mode, pawl_grant *out);
+bool net_unlock_at_once(struct net *n, uint32_t request);
+/* A whole call. `call`: something that the lock's data server does under it; `out` is then null if the lock is not kept. Errors are
+ * explained, except -ESTALE: the name is outdated. */
+int net_lock_name(struct net *n, const struct host_name *name, enum pawl_mode mode, uint64_t deadline, pawl_call *call,
+                  pawl_grant *out);
 
 /* The calling thread as an owner, 0 if its session takes no part; it owns the lock of a request; it releases or changes a lock that
  * may belong to another thread. */

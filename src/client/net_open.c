@@ -26,35 +26,40 @@
 #define DEFAULT_LEASE_NS (10 * NS_PER_S)
 #define SPIN_NS (50 * NS_PER_US) /* a round trip on one machine, most often */
 #define OPEN_TRIES_MAX 20
-#define TURN_NS (5 * NS_PER_MS) /* how often a process that waits for its turn looks */
+#define LEFT_NS (500 * NS_PER_MS) /* for which the coordinator is asked whether it still knows the host's memory */
+#define TURN_NS (5 * NS_PER_MS)   /* how often a process that waits for its turn looks */
 #define SEGMENT_DIR "/dev/shm"
 
 /* ---- the host ---- */
 
 /* The same address in another network namespace is another host, perhaps of another coordinator: containers share SEGMENT_DIR more
- * often than the network. 0 if the kernel does not tell. */
-static uint64_t network_namespace(void)
+ * often than the network. The kernel's cookie of a namespace is never used again. Its inode is, which is how a new namespace used
+ * to find the memory of one that is gone; it is asked where the kernel has no cookies (before 5.14). 0 if it tells neither. */
+static uint64_t network_namespace(int socket)
 {
     struct stat st;
+    uint64_t cookie;
+    socklen_t len = sizeof cookie;
+    if (!getsockopt(socket, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &len) && len == sizeof cookie)
+        return cookie;
     return stat("/proc/thread-self/ns/net", &st) ? 0 : st.st_ino;
 }
 
 /* One file per host, coordinators and space. */
-static void host_path(const struct net_where *w, char out[HOST_PATH_LEN])
+static void host_path(const struct net_where *w, int socket, char out[HOST_PATH_LEN])
 {
-    uint64_t which = hash_bytes(w->self.ip, sizeof w->self.ip, network_namespace());
+    uint64_t which = hash_bytes(w->self.ip, sizeof w->self.ip, network_namespace(socket));
     uint64_t all = 0;
     for (uint32_t i = 0; i < w->coordinators.count; i++) /* in whatever order they are named */
         all += hash_bytes((const char *)&w->coordinators.at[i], sizeof w->coordinators.at[i], which);
-    which = all;
-    snprintf(out, HOST_PATH_LEN, "%s/pawl.%u.net.%s.%08" PRIx32, SEGMENT_DIR, (unsigned)getuid(), w->space, (uint32_t)which);
+    snprintf(out, HOST_PATH_LEN, "%s/pawl.%u.net.%s.%016" PRIx64, SEGMENT_DIR, (unsigned)geteuid(), w->space, all);
 }
 
 void net_remove_hosts(const char *space)
 {
     char pattern[HOST_PATH_LEN];
     glob_t found;
-    snprintf(pattern, sizeof pattern, "%s/pawl.%u.net.%s.*", SEGMENT_DIR, (unsigned)getuid(), space);
+    snprintf(pattern, sizeof pattern, "%s/pawl.%u.net.%s.*", SEGMENT_DIR, (unsigned)geteuid(), space);
     if (glob(pattern, 0, NULL, &found))
         return;
     for (size_t i = 0; i < found.gl_pathc; i++)
@@ -153,12 +158,40 @@ static int take_turn(const char *path)
     return rc;
 }
 
+/* Whether the coordinator has another space of that name, or another configuration, than the one that the host has joined: the
+ * space began anew, or has grown, since the host's last process was killed. A coordinator that does not answer may be away for a
+ * moment: then the host goes on as it is. */
+static bool is_outdated(const struct net *n, const struct net_where *w)
+{
+    const struct rack_identity *joined = &n->host.header->config.identity;
+    struct coord_list coordinators = w->coordinators;
+    struct coord_packet ask;
+    struct coord_hosts answer;
+    coord_make(&ask, COORD_WHO, w->space, NULL, world_random(&world_real) | 1);
+    ask.head.index = 1;
+    uint64_t deadline = min_u64(w->deadline, world_now(&world_real) + LEFT_NS);
+    int rc = ask_leader(&coordinators, 0, w->self, &ask, sizeof ask, COORD_HOSTS, deadline, &answer, sizeof answer);
+    return !rc && (!rack_same_space(joined, &answer.packet.identity) || joined->version < answer.packet.identity.version);
+}
+
+/* Opens the host's memory. One in which no process has a session is no longer used if the coordinator does not know it. */
+static int open_memory(struct net *n, const struct net_where *w, const char *path, bool made)
+{
+    int rc = host_open(path, &n->host);
+    if (rc || made || !host_is_left(&n->host) || !is_outdated(n, w))
+        return rc;
+    net_say_leave(n, &n->udp); /* a coordinator of another configuration does not wait for it then */
+    host_retire(&n->host);
+    host_close(&n->host);
+    return -ESTALE;
+}
+
 /* The host's memory, made by this process if it is its turn. */
 static int open_or_make(struct net *n, const struct net_where *w, const char *path, int *turn)
 {
     const struct timespec moment = {.tv_nsec = TURN_NS};
-    for (;;) {
-        int rc = host_open(path, &n->host);
+    for (bool made = false;;) {
+        int rc = open_memory(n, w, path, made);
         bool late = world_now(&world_real) >= w->deadline;
         if (rc != -ENOENT && rc != -ESTALE)
             return rc;
@@ -166,6 +199,7 @@ static int open_or_make(struct net *n, const struct net_where *w, const char *pa
             rc = late ? explain(-ETIMEDOUT, "%s: it is removed again and again", path) : join_and_create(n, w, path);
             if (rc)
                 return rc;
+            made = true;
             continue; /* open what was made, however long it took */
         }
         *turn = take_turn(path);
@@ -185,12 +219,10 @@ static int open_host(struct net *n, const struct net_where *w)
 {
     char path[HOST_PATH_LEN];
     int turn = -EADDRINUSE;
-    host_path(w, path);
+    host_path(w, n->udp.fd, path);
     int rc = open_or_make(n, w, path, &turn);
     if (turn >= 0)
         close(turn);
-    if (rc == -PAWL_ESEGMENT || rc == -EACCES)
-        return explain(rc, "%s: %s", path, pawl_strerror(rc));
     return rc;
 }
 

@@ -250,14 +250,13 @@ static int lock_part(struct nodes *s, unsigned node, const pawl_want *wants, uns
 /* Locks of the first nodes were granted some time ago: their leases must still run (I1). */
 static int all_live(struct nodes *s, const pawl_grant *grants, unsigned count)
 {
-    for (unsigned i = 0; i < count; i++) {
-        struct pawl *at = nodes_opened(s, nodes_of_index(grants[i].index));
-        if (!seat_lives(&memory_of(at)->locker.seat)) {
-            nodes_told(s, -PAWL_ELOST);
-            return is_lost();
-        }
-    }
-    return 0;
+    const struct seat *seats[PAWL_ALL_MAX];
+    for (unsigned i = 0; i < count; i++)
+        seats[i] = &memory_of(nodes_opened(s, nodes_of_index(grants[i].index)))->locker.seat;
+    if (seats_live(seats, count))
+        return 0;
+    nodes_told(s, -PAWL_ELOST);
+    return is_lost();
 }
 
 /* Node by node, in the order of the nodes, so that no clients wait for each other in a circle. All or none. */

@@ -140,6 +140,23 @@ int pawl_lock_all(pawl *p, const pawl_want *wants, unsigned count, uint64_t dead
     return rc ? rc : HANDLE_CALL(p, lock_all, wants, count, until, grants);
 }
 
+static int unlock_each(struct pawl *p, const pawl_grant *grants, unsigned count)
+{
+    int first = 0;
+    for (unsigned i = 0; i < count; i++) {
+        int rc = pawl_unlock(p, &grants[i]);
+        first = first ? first : rc;
+    }
+    return first;
+}
+
+int pawl_unlock_all(pawl *p, const pawl_grant *grants, unsigned count)
+{
+    if (handle_is_ours(p) && (!count || count > PAWL_ALL_MAX))
+        return explain(-EINVAL, "pawl_unlock_all takes 1 to %d grants", PAWL_ALL_MAX);
+    return p->ops->unlock_all ? HANDLE_CALL(p, unlock_all, grants, count) : unlock_each(p, grants, count);
+}
+
 int pawl_convert(pawl *p, pawl_grant *grant, enum pawl_mode mode, uint64_t deadline_ns)
 {
     uint64_t until = 0;

@@ -104,6 +104,24 @@ static void read_boot_id(uint8_t out[LAYOUT_BOOT_ID_LEN])
 
 /* ---- opening ---- */
 
+/* Says how to remove a segment that cannot be used. Files that are neither under the names of spaces nor made by pawl may be
+ * anything: they are to stay. */
+static int refuse_segment(const char *path, const char *fault, bool is_pawls)
+{
+    char ours[64];
+    int len = snprintf(ours, sizeof ours, SEGMENT_DIR "/pawl.%u.", (unsigned)geteuid());
+    if (!strncmp(path, ours, (size_t)len))
+        return explain(-PAWL_ESEGMENT,
+                       "%s: %s; choose another name, or end the processes that use it ('fuser %s' lists them) and remove it: pawl "
+                       "space drop --force %s",
+                       path, fault, path, path + len);
+    if (is_pawls)
+        return explain(-PAWL_ESEGMENT,
+                       "%s: %s; choose another name, or end the processes that use it ('fuser %s' lists them) and remove it: rm %s",
+                       path, fault, path, path);
+    return explain(-PAWL_ESEGMENT, "%s: %s; choose another name", path, fault);
+}
+
 /* The user that the name of a segment promises: another user could have put a file there on purpose. */
 static bool belongs_as_named(const char *path, const struct stat *st)
 {
@@ -126,7 +144,7 @@ static int check_file(int fd, const char *path, struct stat *st)
         return explain(-EACCES, "%s belongs to user %u, not to the one in its name; choose another name", path,
                        (unsigned)st->st_uid);
     if (st->st_size < LAYOUT_HEADER_BYTES)
-        return explain(-PAWL_ESEGMENT, "%s: it is too short for a pawl segment; choose another name", path);
+        return refuse_segment(path, "it is too short for a pawl segment", false);
     return 0;
 }
 
@@ -138,14 +156,13 @@ static int check_header(const struct layout_header *h, uint64_t size, const char
     if (fault && !design_find(design) && design_is_offered(design))
         return refuse_design(design);
     if (fault)
-        return explain(-PAWL_ESEGMENT, "%s: %s; choose another name", path, fault);
+        return refuse_segment(path, fault, h->magic == LAYOUT_MAGIC);
     uint8_t boot[LAYOUT_BOOT_ID_LEN];
     read_boot_id(boot);
     if (memcmp(boot, h->boot_id, sizeof boot))
-        return explain(-PAWL_ESEGMENT, "%s: it was left from before the machine restarted; 'pawl space drop --force' removes it",
-                       path);
+        return refuse_segment(path, "it was left from before the machine restarted", true);
     if (h->ring_bytes != fab_shm_ring_bytes())
-        return explain(-PAWL_ESEGMENT, "%s: its message rings have another size; it was made by another release of pawl", path);
+        return refuse_segment(path, "its message rings have another size; it was made by another release of pawl", true);
     return 0;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cluster/host.h"
+#include "lib/explain.h"
 #include "world/world.h"
 
 #include <errno.h>
@@ -7,6 +8,7 @@
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -139,17 +141,39 @@ static const struct packet_design *check_header(const struct host_header *h, uin
     return same ? d->packet : NULL;
 }
 
+/* Only files of this user that no other user can reach: another user could have put one there on purpose. */
+static int check_owner(const struct stat *s, const char *path)
+{
+    if (!S_ISREG(s->st_mode))
+        return explain(-PAWL_ESEGMENT, "%s is not a regular file", path);
+    if (s->st_uid != geteuid())
+        return explain(-EACCES, "%s: the host's memory belongs to user %u, who has to remove it", path, (unsigned)s->st_uid);
+    if (s->st_mode & ~(mode_t)S_IFMT & ~(mode_t)PERMISSIONS)
+        return explain(-EACCES, "%s: other users can reach the host's memory (mode %04o); 'chmod 600 %s' prevents that", path,
+                       (unsigned)(s->st_mode & ~(mode_t)S_IFMT), path);
+    return 0;
+}
+
+static int refuse_memory(const char *path)
+{
+    return explain(-PAWL_ESEGMENT,
+                   "%s: the host's memory was made by another release of pawl, or is damaged; end the processes that use it "
+                   "('fuser %s' lists them), and remove it: rm %s",
+                   path, path, path);
+}
+
 int host_open(const char *path, struct host *h)
 {
     struct stat s;
     struct host_header header;
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW), rc = 0;
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
-        return -errno;
+        return errno == ENOENT ? -errno : explain(-errno, "%s: cannot open the host's memory: %s", path, strerror(errno));
     memset(h, 0, sizeof *h);
-    if (fstat(fd, &s) || pread(fd, &header, sizeof header, 0) != (ssize_t)sizeof header ||
-        !(h->design = check_header(&header, (uint64_t)s.st_size)))
-        rc = -PAWL_ESEGMENT;
+    int rc = fstat(fd, &s) ? -errno : check_owner(&s, path);
+    if (!rc && (pread(fd, &header, sizeof header, 0) != (ssize_t)sizeof header ||
+                !(h->design = check_header(&header, (uint64_t)s.st_size))))
+        rc = refuse_memory(path);
     void *base = rc ? MAP_FAILED : mmap(NULL, header.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (!rc && base == MAP_FAILED)
         rc = -errno;
@@ -158,6 +182,8 @@ int host_open(const char *path, struct host *h)
         return rc;
     attach(h, base);
     snprintf(h->path, sizeof h->path, "%s", path);
+    h->dev = s.st_dev;
+    h->ino = s.st_ino;
     if (host_lives(h, host_now()))
         return 0;
     host_retire(h);
@@ -172,10 +198,25 @@ void host_close(struct host *h)
     h->header = NULL;
 }
 
+static bool is_in_place(const struct host *h)
+{
+    struct stat s;
+    return !stat(h->path, &s) && s.st_dev == h->dev && s.st_ino == h->ino;
+}
+
+/* A process may be stopped or killed anywhere in here, so each process that finds a dead memory removes its file. A lock on the
+ * file keeps the look at the name and the removal together: the file of a successor stays. If another process has the lock, that
+ * process is at it. */
 void host_retire(struct host *h)
 {
-    if (!__atomic_exchange_n(&h->header->dead, 1, __ATOMIC_ACQ_REL))
-        unlink(h->path); /* only once: a successor's file stays */
+    __atomic_store_n(&h->header->dead, 1, __ATOMIC_RELEASE);
+    int fd = is_in_place(h) ? open(h->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+    if (fd < 0)
+        return;
+    struct stat s;
+    if (!fstat(fd, &s) && s.st_dev == h->dev && s.st_ino == h->ino && !flock(fd, LOCK_EX | LOCK_NB) && is_in_place(h))
+        unlink(h->path);
+    close(fd);
 }
 
 bool host_retire_if_idle(struct host *h, struct outbox *out)
@@ -309,6 +350,20 @@ static bool is_orphan(struct host_session *s)
     if (rc == EOWNERDEAD)
         pthread_mutex_consistent(&s->life);
     return !rc || rc == EOWNERDEAD;
+}
+
+bool host_is_left(struct host *h)
+{
+    bool left = true;
+    for (uint32_t i = 0; i < h->header->config.sessions && left; i++) {
+        struct host_session *s = &h->sessions[i];
+        if (__atomic_load_n(&s->state, __ATOMIC_ACQUIRE) == HOST_SESSION_FREE)
+            continue;
+        left = is_orphan(s);
+        if (left)
+            pthread_mutex_unlock(&s->life);
+    }
+    return left;
 }
 
 int host_session_open(struct host *h, uint16_t port, uint64_t until_ns, struct outbox *out, uint32_t *session)

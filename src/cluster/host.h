@@ -15,6 +15,7 @@
 #include "cluster/host_names.h"
 
 #include <pthread.h>
+#include <sys/types.h>
 
 #define HOST_PATH_LEN 256
 
@@ -68,6 +69,8 @@ struct host {
     struct undo *undo;
     char *memory;
     char path[HOST_PATH_LEN];
+    dev_t dev; /* of the file */
+    ino_t ino;
 };
 
 /* The clock of hosts: goes on while the machine sleeps, since leases do. */
@@ -77,9 +80,13 @@ uint64_t host_now(void);
 int host_create(const char *path, const struct rack_welcome *w, const struct coord_list *coordinators, struct net_addr self,
                 uint64_t stamp);
 
-/* Maps what is there. -ENOENT; -ESTALE: its time is over, and the file was removed; -PAWL_ESEGMENT: not such a file. */
+/* Maps what is there. -ENOENT; -ESTALE: its time is over, and the file was removed; -PAWL_ESEGMENT: not such a file; -EACCES: not
+ * this user's alone. The last two are explained. */
 int host_open(const char *path, struct host *h);
 void host_close(struct host *h);
+
+/* Whether no live process has a session in it: its last processes were killed, or it was made just now. */
+bool host_is_left(struct host *h);
 
 /* No other life of this host begins while this one may hold anything: from now on no process finds the file. */
 void host_retire(struct host *h);

@@ -157,6 +157,14 @@ static int try_slot(struct seat *seat, uint32_t slot, const struct session_param
     return rc;
 }
 
+static int move_in_assigned(struct seat *seat, const struct session_params *p)
+{
+    const struct session_place *place = p->place;
+    if (place->life != seat->space->token_base)
+        return -ESTALE;
+    return place->slot < seat->space->slot_count ? move_in(seat, place->slot, place->lease, p) : -EINVAL;
+}
+
 int session_open(struct seat *seat, const struct session_params *p)
 {
     if (!p->place && !fab_has(seat->ep->caps, FAB_ATOMIC128))
@@ -172,7 +180,7 @@ int session_open(struct seat *seat, const struct session_params *p)
     seat->me->lease_copy = 0;
     seat->me->lease = &seat->me->lease_copy;
     if (p->place)
-        return p->place->slot < seat->space->slot_count ? move_in(seat, p->place->slot, p->place->lease, p) : -EINVAL;
+        return move_in_assigned(seat, p);
     /* Sessions that open at the same time start at different slots. One that tries again starts at the same slot, and finds the one
      * that it claimed when the connection broke. */
     uint32_t start = (uint32_t)(mix64(p->proof) % seat->space->slot_count);
@@ -206,7 +214,7 @@ static int is_applicants(void *ctx, uint32_t slot, uint64_t lease)
     if (rc || proof != a->proof)
         return rc;
     a->found = true;
-    a->place = (struct session_place){.slot = slot, .lease = lease};
+    a->place = (struct session_place){.slot = slot, .lease = lease, .life = a->seat->space->token_base};
     return 1;
 }
 
@@ -247,8 +255,10 @@ int session_assign(struct seat *node, uint64_t proof, uint64_t lease_ns, struct 
             uint32_t slot = (uint32_t)((mix64(proof) + i) % slots);
             rc = fab_has(node->ep->caps, FAB_ATOMIC128) ? claim(node, slot, &p, &out->lease)
                                                         : claim_alone(node, slot, &p, &out->lease);
-            if (rc > 0)
+            if (rc > 0) {
                 out->slot = slot;
+                out->life = node->space->token_base;
+            }
             if (rc)
                 return rc > 0 ? 0 : rc;
         }

@@ -5,10 +5,12 @@
 
 #include "designs/core/design.h"
 
-/* A slot that was assigned to a client, and its lease word: TAKEN until the session moves in. */
+/* A slot that was assigned to a client, and its lease word: TAKEN until the session moves in. In another life of the node's memory
+ * the slot is another session's, and no fence of the former life protects it: an assignment that comes late must not be used. */
 struct session_place {
     uint32_t slot;
     uint64_t lease;
+    uint64_t life; /* of the memory: its space's token_base */
 };
 
 struct session_params {
@@ -22,7 +24,8 @@ struct session_params {
 /* Takes a slot and fills seat->me, whose arrays the caller has provided (seen: slot_count; shadow and, if the design has ranges,
  * ranges: record_count; but not on shared memory, where the records themselves serve). me->design_state is made if the design has
  * one; the caller frees it. On shared memory the kernel reports the session's death when
- * the calling thread ends, so that thread must outlive the session. -PAWL_ELIMIT if no slot is free. */
+ * the calling thread ends, so that thread must outlive the session. -PAWL_ELIMIT if no slot is free; -ESTALE if the place is of
+ * another life of the memory: nothing was changed, and the client asks for a place again. */
 int session_open(struct seat *seat, const struct session_params *p);
 
 /* Assigns a slot to the client of that proof, by the node in whose memory the space is: without 128-bit atomics only the node does.

@@ -329,6 +329,13 @@ static bool is_busy(const struct memnode *n, const struct verbs_client *c)
     return __atomic_load_n(&c->busy, __ATOMIC_SEQ_CST) || (c->near && !n->p.ended(c->near));
 }
 
+static void close_out(struct memnode *n, struct verbs_client *c, uint32_t up_to)
+{
+    __atomic_store_n(&c->fenced, up_to, __ATOMIC_SEQ_CST);
+    if (n->p.shut && !verbs_connected(c))
+        n->p.shut(n->p.ctx, (uint32_t)(c - n->clients));
+}
+
 static uint32_t on_fence(struct memnode *n, struct verbs_fence *f)
 {
     /* A client may shut out a former life of its own number, which it is anyway, but not itself. */
@@ -338,7 +345,7 @@ static uint32_t on_fence(struct memnode *n, struct verbs_fence *f)
     struct verbs_client *c = &n->clients[f->peer];
     uint32_t up_to = f->peer_life < c->life ? f->peer_life : c->life; /* a life that is yet to come is not shut out */
     if (c->fenced < up_to) {
-        __atomic_store_n(&c->fenced, up_to, __ATOMIC_SEQ_CST);
+        close_out(n, c, up_to);
         n->counts.fences++;
     }
     return answer(&f->head, is_busy(n, c) ? VERBS_AGAIN : VERBS_OK);
@@ -432,7 +439,7 @@ static uint32_t of_client(struct memnode *n, struct verbs_head *h, const struct 
     case VERBS_FENCE:
         return on_fence(n, (struct verbs_fence *)(void *)h);
     case VERBS_LEAVE:
-        __atomic_store_n(&c->fenced, c->life, __ATOMIC_SEQ_CST);
+        close_out(n, c, c->life);
         c->near = 0; /* it has done its last verb */
         n->counts.leaves++;
         return 0;
@@ -472,7 +479,7 @@ void memnode_tick(struct memnode *n, uint64_t now_ns)
             __atomic_store_n(&c->heard_ns, now_ns, __ATOMIC_RELAXED);
         uint64_t heard_ns = __atomic_load_n(&c->heard_ns, __ATOMIC_RELAXED); /* the kernel's node may have written a later one */
         if (now_ns > heard_ns && now_ns - heard_ns > SILENT_LEASES * n->p.lease_ns) {
-            __atomic_store_n(&c->fenced, c->life, __ATOMIC_SEQ_CST);
+            close_out(n, c, c->life);
             n->counts.silent++;
         }
     }

@@ -44,6 +44,9 @@ struct memnode_params {
     struct verbs_client *table; /* `clients` of them, zero; null: the node makes its own */
     /* Whether a process on this machine has ended. Null: no client may use the memory directly. */
     bool (*ended)(uint64_t process);
+    /* Shuts a client out where verbs do not come as packets: no verb of it takes effect when this returns. Null: they do. */
+    void (*shut)(void *ctx, uint32_t client);
+    void *ctx;
 };
 
 /* Null if there is no memory. Until memnode_ready, CONNECT is answered with VERBS_AGAIN. */

@@ -200,6 +200,12 @@ int fab_poll(struct fab_ep *ep, const struct fab_pair *pair, uint64_t deadline, 
     return ep->ops->poll(ep, pair, deadline, seen);
 }
 
+int fab_watch(struct fab_ep *ep, fab_addr addr, uint64_t *words, unsigned n, uint64_t deadline)
+{
+    assert(ep->ops->watch && n > 0 && n <= FAB_WATCH_MAX);
+    return ep->ops->watch(ep, addr, words, n, deadline);
+}
+
 void fab_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)
 {
     ep->ops->wake(ep, addr, mask, n);

@@ -141,6 +141,9 @@ struct fab_msg {
 
 struct fab_ep;
 
+/* See fab_own_load64, fab_own_store64 and fab_private_store64. */
+enum fab_own { FAB_OWN_LOAD, FAB_OWN_STORE, FAB_OWN_PRIVATE };
+
 struct fab_ops {
     /* Executes n verbs in order; n <= FAB_BATCH_MAX. One round trip if they go to one node. 0 or the first error;
      * with -FAB_EUNKNOWN the outcome of every verb of the batch is unknown. */
@@ -149,12 +152,13 @@ struct fab_ops {
     void (*post)(struct fab_ep *, const struct fab_op *op);
     int (*wait)(struct fab_ep *, const struct fab_cond *conds, unsigned n, uint64_t deadline);
     int (*poll)(struct fab_ep *, const struct fab_pair *pair, uint64_t deadline, u128 *seen);
+    int (*watch)(struct fab_ep *, fab_addr addr, uint64_t *words, unsigned n, uint64_t deadline); /* null: not needed there */
     int (*wake)(struct fab_ep *, fab_addr addr, uint64_t mask, unsigned n);
     int (*send)(struct fab_ep *, uint32_t to, const void *data, uint32_t len);
     int (*recv)(struct fab_ep *, struct fab_msg *out, uint64_t deadline);
     int (*fence)(struct fab_ep *, uint32_t peer, uint64_t peer_proof);
     uint64_t (*local)(struct fab_ep *, enum fab_verb, fab_addr addr, uint64_t compare, uint64_t value);
-    uint64_t (*own)(struct fab_ep *, enum fab_verb, fab_addr addr, uint64_t value);
+    uint64_t (*own)(struct fab_ep *, enum fab_own, fab_addr addr, uint64_t value);
     void (*local_fence)(struct fab_ep *);
 };
 
@@ -289,6 +293,11 @@ static inline int fab_wait(struct fab_ep *ep, fab_addr addr, uint64_t mask, uint
  * node's memory need not read again what ended the wait. Each word is of one moment, the two may not be. Not on shared memory. */
 int fab_poll(struct fab_ep *ep, const struct fab_pair *pair, uint64_t deadline, u128 *seen);
 
+/* The same for up to FAB_WATCH_MAX words that follow each other in memory, while they are as in `words`, which then has what was
+ * found. Only where the session has no memory of its own. */
+#define FAB_WATCH_MAX 8 /* conditions of a WAIT to a memory node */
+int fab_watch(struct fab_ep *ep, fab_addr addr, uint64_t *words, unsigned n, uint64_t deadline);
+
 /* Wakes up to n waiters on that half of the word. Changing a word does not wake by itself on shared memory. */
 void fab_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n);
 
@@ -349,7 +358,7 @@ static inline uint64_t fab_local_faa64(struct fab_ep *ep, fab_addr addr, uint64_
  * lets no time pass. Stores go through the store buffer like all others. */
 static inline uint64_t fab_own_load64(struct fab_ep *ep, fab_addr addr)
 {
-    return fab_is_shm(ep) ? fab_local_load64(ep, addr) : ep->ops->own(ep, FAB_READ, addr, 0);
+    return fab_is_shm(ep) ? fab_local_load64(ep, addr) : ep->ops->own(ep, FAB_OWN_LOAD, addr, 0);
 }
 
 static inline void fab_own_store64(struct fab_ep *ep, fab_addr addr, uint64_t value)
@@ -357,7 +366,17 @@ static inline void fab_own_store64(struct fab_ep *ep, fab_addr addr, uint64_t va
     if (fab_is_shm(ep))
         fab_local_store64(ep, addr, value);
     else
-        ep->ops->own(ep, FAB_WRITE, addr, value);
+        ep->ops->own(ep, FAB_OWN_STORE, addr, value);
+}
+
+/* Words of the session's own descriptors that no other session reads: where the session has no memory of its own, they stay with
+ * the client and cost no verb. */
+static inline void fab_private_store64(struct fab_ep *ep, fab_addr addr, uint64_t value)
+{
+    if (fab_is_shm(ep))
+        fab_local_store64(ep, addr, value);
+    else
+        ep->ops->own(ep, FAB_OWN_PRIVATE, addr, value);
 }
 
 /* Orders this task's earlier local stores before its later local loads (x86: mfence). */

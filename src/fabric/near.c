@@ -82,9 +82,9 @@ static uint64_t near_local(struct fab_ep *ep, enum fab_verb verb, fab_addr addr,
     }
 }
 
-static uint64_t near_own(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t value)
+static uint64_t near_own(struct fab_ep *ep, enum fab_own how, fab_addr addr, uint64_t value)
 {
-    return near_local(ep, verb, addr, 0, value);
+    return near_local(ep, how == FAB_OWN_LOAD ? FAB_READ : FAB_WRITE, addr, 0, value);
 }
 
 static void near_local_fence(struct fab_ep *ep)
@@ -140,6 +140,17 @@ static int near_poll(struct fab_ep *ep, const struct fab_pair *pair, uint64_t de
     return rc;
 }
 
+static int near_watch(struct fab_ep *ep, fab_addr addr, uint64_t *words, unsigned count, uint64_t deadline)
+{
+    struct fab_cond c[FAB_WATCH_MAX] = {{0}};
+    for (unsigned i = 0; i < count; i++)
+        c[i] = (struct fab_cond){.addr = addr + 8 * i, .mask = UINT64_MAX, .value = words[i]};
+    int rc = near_wait(ep, c, count, deadline);
+    for (unsigned i = 0; i < count; i++)
+        words[i] = __atomic_load_n(word_of(near_of(ep), c[i].addr), __ATOMIC_ACQUIRE);
+    return rc;
+}
+
 /* ---- the rest of the table ---- */
 
 static int near_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned count)
@@ -171,6 +182,7 @@ static const struct fab_ops near_ops = {
     .post = near_post,
     .wait = near_wait,
     .poll = near_poll,
+    .watch = near_watch,
     .wake = near_wake,
     .send = near_send,
     .recv = near_recv,

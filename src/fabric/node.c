@@ -76,6 +76,8 @@ void node_flush(struct fab_node *n)
     r->state = REQUEST_SENT;
     n->open = NULL;
     n->counts.requests++;
+    n->counts.verbs += r->count;
+    n->counts.bytes += r->len;
     transmit(n, r, world_now(n->fab.world));
 }
 
@@ -336,13 +338,15 @@ static void put_later(struct fab_node *n, const struct fab_op *op)
     }
 }
 
+/* The caller's next verb takes it along: one packet for both. */
 static void node_post(struct fab_ep *ep, const struct fab_op *op)
 {
     struct fab_node *n = fab_node_of(ep);
     assert(op->verb == FAB_WRITE);
     n->io->lock(n);
     put_later(n, op);
-    node_flush(n);
+    if (n->io->pending)
+        n->io->pending(n);
     n->io->unlock(n);
 }
 
@@ -350,44 +354,23 @@ static void node_post(struct fab_ep *ep, const struct fab_op *op)
 
 int fab_node_set_own(struct fab_node *n, fab_addr base, uint64_t bytes)
 {
-    uint64_t count = bytes / 8;
-    uint64_t *own = calloc(count + 1, sizeof *own);
-    uint8_t *known = calloc(count + 1, 1);
-    if (!own || !known) {
-        free(own);
-        free(known);
-        return -ENOMEM;
-    }
+    struct own_words own;
+    int rc = own_make(&own, base, bytes);
+    if (rc)
+        return rc;
     n->io->lock(n);
-    free(n->own);
-    free(n->own_known);
+    own_free(&n->own);
     n->own = own;
-    n->own_known = known;
-    n->own_base = base;
-    n->own_count = count;
     n->io->unlock(n);
     return 0;
 }
 
-static uint64_t own_index(const struct fab_node *n, fab_addr addr)
+static void store_later(struct fab_node *n, fab_addr addr, uint64_t value)
 {
-    return addr >= n->own_base && (addr - n->own_base) / 8 < n->own_count ? (addr - n->own_base) / 8 : UINT64_MAX;
-}
-
-static void store_later(struct fab_ep *ep, fab_addr addr, uint64_t value, bool own)
-{
-    struct fab_node *n = fab_node_of(ep);
     const struct fab_op op = {.verb = FAB_WRITE, .addr = addr, .buf = &value, .len = sizeof value};
-    n->io->lock(n);
-    uint64_t at = own ? own_index(n, addr) : UINT64_MAX;
-    if (at != UINT64_MAX) {
-        n->own[at] = value;
-        n->own_known[at] = 1;
-    }
     put_later(n, &op);
     if (n->io->pending)
         n->io->pending(n);
-    n->io->unlock(n);
 }
 
 /* A word of the node's memory. Should the node not answer, it is 0, and the next verb says why. */
@@ -398,30 +381,32 @@ static uint64_t load_word(struct fab_ep *ep, fab_addr addr)
     return node_batch(ep, &op, 1) ? 0 : value;
 }
 
-static uint64_t node_own(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t value)
+static uint64_t node_own(struct fab_ep *ep, enum fab_own how, fab_addr addr, uint64_t value)
 {
     struct fab_node *n = fab_node_of(ep);
-    if (verb == FAB_WRITE) {
-        store_later(ep, addr, value, true);
+    if (how == FAB_OWN_LOAD)
+        return own_get(&n->own, addr, &value) ? value : load_word(ep, addr);
+    if (own_put(&n->own, addr, value) && how == FAB_OWN_PRIVATE)
         return 0;
-    }
     n->io->lock(n);
-    uint64_t at = own_index(n, addr);
-    bool known = at != UINT64_MAX && n->own_known[at];
-    value = known ? n->own[at] : 0;
+    store_later(n, addr, value);
     n->io->unlock(n);
-    return known ? value : load_word(ep, addr);
+    return 0;
 }
 
 static uint64_t node_local(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value)
 {
+    struct fab_node *n = fab_node_of(ep);
     uint64_t old = 0;
     if (verb == FAB_READ)
         return load_word(ep, addr);
-    if (verb == FAB_WRITE)
-        store_later(ep, addr, value, false);
-    else if (fab_atomic64(ep, verb, addr, compare, value, &old))
+    if (verb == FAB_WRITE) {
+        n->io->lock(n);
+        store_later(n, addr, value);
+        n->io->unlock(n);
+    } else if (fab_atomic64(ep, verb, addr, compare, value, &old)) {
         return 0;
+    }
     return old;
 }
 
@@ -455,6 +440,7 @@ static const struct fab_ops node_ops = {
     .post = node_post,
     .wait = node_wait,
     .poll = node_poll,
+    .watch = node_watch,
     .wake = node_wake,
     .send = node_send,
     .recv = node_recv,
@@ -474,11 +460,7 @@ void fab_node_init(struct fab_node *n, const struct fab_node_io *io, struct worl
 
 void fab_node_free(struct fab_node *n)
 {
-    free(n->own);
-    free(n->own_known);
-    n->own = NULL;
-    n->own_known = NULL;
-    n->own_count = 0;
+    own_free(&n->own);
 }
 
 /* ---- packets that come ---- */

@@ -11,7 +11,7 @@
 #ifndef PAWL_FABRIC_NODE_H
 #define PAWL_FABRIC_NODE_H
 
-#include "fabric/fabric.h"
+#include "fabric/own.h"
 #include "wire/verbs.h"
 
 struct fab_node;
@@ -50,7 +50,8 @@ struct node_request {
 };
 
 struct fab_node_counts {
-    uint64_t requests, retransmits, unknown, waits, strays; /* strays: packets that answer nothing */
+    uint64_t requests, verbs, bytes;              /* bytes and verbs of requests, each counted once */
+    uint64_t retransmits, unknown, waits, strays; /* strays: packets that answer nothing */
 };
 
 struct fab_node {
@@ -70,10 +71,7 @@ struct fab_node {
     uint64_t changes;      /* rises when tasks that wait should look again (fab_node_io.wake) */
     uint64_t ask_id;
     uint64_t fence_after_ns; /* until then no fence is asked for: the last one was not answered */
-    /* Copies of own words that were stored (fab_own_*). */
-    fab_addr own_base;
-    uint64_t own_count, *own;
-    uint8_t *own_known;
+    struct own_words own;      /* words that were stored (fab_own_*) */
     struct fab_node_counts counts;
 };
 
@@ -88,13 +86,19 @@ int fab_node_connect(struct fab_node *n, const char *space, uint64_t nonce, uint
 /* The same for a process that would use the node's memory directly, if the node's `can` then has VERBS_CAN_NEAR. */
 int fab_node_connect_near(struct fab_node *n, const char *space, uint64_t nonce, uint64_t process, uint64_t deadline);
 
+/* How the memory is reached where verbs are not packets (VERBS_CAN_FABRIC): key `number` of this client, and a slot if a->lease_ns
+ * is not 0. Both are set by the caller, the rest is the answer; a->code is the node's error. 0, -ETIMEDOUT, or what is wrong with
+ * the endpoint. */
+int fab_node_attach(struct fab_node *n, struct verbs_attach *a, uint64_t deadline);
+
 /* The client's proof of identity (session_params.proof). */
 static inline uint64_t fab_node_proof(const struct fab_node *n)
 {
     return (uint64_t)n->client << 32 | n->life;
 }
 
-/* From now on stores to these words of the session's own are kept here, too, and loads cost nothing. -ENOMEM. */
+/* From now on stores to these words of the session's own are kept here, too, and loads cost nothing. Before the session's first use
+ * of them. -ENOMEM. */
 int fab_node_set_own(struct fab_node *n, fab_addr base, uint64_t bytes);
 
 /* Whether an answer is yet to come. With the lock. */

@@ -98,6 +98,28 @@ int fab_node_connect_near(struct fab_node *n, const char *space, uint64_t nonce,
     return rc;
 }
 
+int fab_node_attach(struct fab_node *n, struct verbs_attach *a, uint64_t deadline)
+{
+    struct verbs_attach answer;
+    n->io->lock(n);
+    a->head = node_head(n, VERBS_ATTACH, sizeof *a, ++n->ask_id);
+    struct node_ask ask = {.type = VERBS_ATTACH, .id = a->head.sequence, .answer = &answer, .len = sizeof answer};
+    int rc = n->dead ? n->dead : -ETIMEDOUT;
+    ask_begin(n, &ask);
+    for (uint64_t now; rc == -ETIMEDOUT && (now = world_now(n->fab.world)) < deadline;) {
+        n->io->send(n, a, sizeof *a);
+        rc = await_answer(n, &ask, min_u64(deadline, now + n->retransmit_max_ns), false);
+    }
+    ask_end(n, &ask);
+    n->io->unlock(n);
+    if (rc)
+        return rc;
+    if (answer.head.status != VERBS_OK)
+        return -EPROTO;
+    *a = answer;
+    return 0;
+}
+
 /* ---- waiting ---- */
 
 /* Nothing but time, and what others have in flight. An operation that was cancelled is told even if that time has come. */
@@ -198,6 +220,20 @@ int node_poll(struct fab_ep *ep, const struct fab_pair *pair, uint64_t deadline,
     int rc = wait_for(n, c, count, deadline, words);
     n->io->unlock(n);
     *seen = (u128)words[1] << 64 | words[0];
+    return rc;
+}
+
+int node_watch(struct fab_ep *ep, fab_addr addr, uint64_t *words, unsigned count, uint64_t deadline)
+{
+    struct fab_node *n = fab_node_of(ep);
+    struct verbs_cond c[VERBS_CONDS_MAX];
+    static_assert(FAB_WATCH_MAX <= VERBS_CONDS_MAX, "one WAIT is enough");
+    for (unsigned i = 0; i < count; i++)
+        c[i] = (struct verbs_cond){.offset = FAB_OFFSET(addr) + 8 * i, .mask = UINT64_MAX, .value = words[i]};
+    n->io->lock(n);
+    node_flush(n);
+    int rc = wait_for(n, c, count, deadline, words);
+    n->io->unlock(n);
     return rc;
 }
 

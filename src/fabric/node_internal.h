@@ -28,6 +28,7 @@ int node_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count);
 
 /* node_ask.c */
 int node_wait(struct fab_ep *ep, const struct fab_cond *conds, unsigned count, uint64_t deadline);
+int node_watch(struct fab_ep *ep, fab_addr addr, uint64_t *words, unsigned count, uint64_t deadline);
 int node_poll(struct fab_ep *ep, const struct fab_pair *pair, uint64_t deadline, u128 *seen);
 int node_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof);
 void node_asked(struct fab_node *n, const struct verbs_head *h);

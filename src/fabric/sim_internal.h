@@ -202,7 +202,7 @@ void sim_ep_unwatch(struct sim_ep *ep);
 
 /* sim_local.c */
 uint64_t sim_fab_local(struct fab_ep *fab, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value);
-uint64_t sim_fab_own(struct fab_ep *fab, enum fab_verb verb, fab_addr addr, uint64_t value);
+uint64_t sim_fab_own(struct fab_ep *fab, enum fab_own how, fab_addr addr, uint64_t value);
 void sim_fab_local_fence(struct fab_ep *fab);
 void sim_ep_drain(struct sim_ep *ep);
 

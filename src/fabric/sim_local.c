@@ -99,11 +99,11 @@ uint64_t sim_fab_local(struct fab_ep *fab, enum fab_verb verb, fab_addr addr, ui
     return old;
 }
 
-uint64_t sim_fab_own(struct fab_ep *fab, enum fab_verb verb, fab_addr addr, uint64_t value)
+uint64_t sim_fab_own(struct fab_ep *fab, enum fab_own how, fab_addr addr, uint64_t value)
 {
     struct sim_ep *ep = sim_ep_of(fab);
     assert(FAB_NODE(addr) == fab->node && addr % 8 == 0);
-    if (verb == FAB_READ)
+    if (how == FAB_OWN_LOAD)
         return load(ep, sim_node_ptr(sim_node_of(ep->fabric, fab->node), addr, 8), addr);
     store_put(ep, addr, value);
     return 0;

@@ -24,7 +24,7 @@ static void remove_former(const char *space)
 {
     char pattern[NEAR_PATH];
     glob_t found;
-    snprintf(pattern, sizeof pattern, SEGMENT_DIR "/pawl.%u.node.%s.*", (unsigned)getuid(), space);
+    snprintf(pattern, sizeof pattern, SEGMENT_DIR "/pawl.%u.node.%s.*", (unsigned)geteuid(), space);
     if (glob(pattern, 0, NULL, &found))
         return;
     for (size_t i = 0; i < found.gl_pathc; i++) {
@@ -98,6 +98,7 @@ static int place_memory(struct memory_node *m, uint32_t clients)
                                      .life = (uint32_t)(m->p.layout.birth >> LIFE_SHIFT),
                                      .at = m->udp.at,
                                      .lease_ns = m->p.layout.lease_ns,
+                                     .caps = m->p.layout.caps,
                                      .fresh = m->p.fresh};
     m->place.life = need.life;
     int rc = home ? home->open(home->ctx, &need, &m->place) : make_memory(m, need.bytes, &m->place);
@@ -118,19 +119,21 @@ static bool process_ended(uint64_t process)
 static int make_node(struct memory_node *m, uint32_t clients)
 {
     uint32_t caps = m->p.layout.caps;
-    const struct memnode_params node = {.space = m->p.space,
-                                        .id = rack_short_id(&m->identity),
-                                        .life = m->place.life,
-                                        .lease_ns = m->p.layout.lease_ns,
-                                        .clients = clients,
-                                        .can = (fab_has(caps, FAB_ATOMIC128) ? VERBS_CAN_ATOMIC128 : 0u) |
-                                               (fab_has(caps, FAB_MASKED) ? VERBS_CAN_MASKED : 0u) |
-                                               (fab_has(caps, FAB_WAIT) ? VERBS_CAN_WAIT : 0u),
-                                        .memory = m->place.memory,
-                                        .bytes = m->care.header.total_bytes,
-                                        .table = m->place.table,
-                                        .mistakes = m->p.mistakes,
-                                        .ended = m->p.local ? process_ended : NULL};
+    const struct memnode_params node = {
+        .space = m->p.space,
+        .id = rack_short_id(&m->identity),
+        .life = m->place.life,
+        .lease_ns = m->p.layout.lease_ns,
+        .clients = clients,
+        .shut = m->p.home ? m->p.home->shut : NULL,
+        .ctx = m->p.home ? m->p.home->ctx : NULL,
+        .can = (m->p.home ? m->p.home->can : 0u) | (fab_has(caps, FAB_ATOMIC128) ? VERBS_CAN_ATOMIC128 : 0u) |
+               (fab_has(caps, FAB_MASKED) ? VERBS_CAN_MASKED : 0u) | (fab_has(caps, FAB_WAIT) ? VERBS_CAN_WAIT : 0u),
+        .memory = m->place.memory,
+        .bytes = m->care.header.total_bytes,
+        .table = m->place.table,
+        .mistakes = m->p.mistakes,
+        .ended = m->p.local ? process_ended : NULL};
     m->node = memnode_new(&node);
     return m->node ? 0 : explain(-ENOMEM, "out of memory for %u clients", clients);
 }
@@ -159,7 +162,7 @@ int memory_node_open(struct memory_node *m, const struct memory_node_params *p)
     if (!rc)
         rc = make_node(m, clients);
     if (!rc && p->home)
-        rc = p->home->begin(p->home->ctx);
+        rc = p->home->begin(p->home->ctx, &m->care);
     if (rc) {
         memory_node_close(m);
         return rc;
@@ -226,6 +229,8 @@ static void look_around(struct memory_node *m, uint64_t now)
         m->ready = true;
         memnode_ready(m->node);
     }
+    if (m->p.home && m->p.home->tend)
+        m->p.home->tend(m->p.home->ctx, now);
     if (now >= m->tick_ns) {
         memnode_tick(m->node, now);
         m->tick_ns = now + min_u64(LOOK_NS, m->p.layout.lease_ns / 8);
@@ -238,7 +243,7 @@ static uint32_t one_packet(struct memory_node *m, uint8_t *data, uint32_t len, c
     const struct verbs_head *h = (const struct verbs_head *)(const void *)data;
     if (len < sizeof *h || h->magic != VERBS_MAGIC)
         return answer_other(m, data, len);
-    if (m->p.home && (h->type == VERBS_BATCH || h->type == VERBS_WAIT))
+    if (m->p.home && (h->type == VERBS_BATCH || h->type == VERBS_WAIT || h->type == VERBS_ATTACH))
         return m->p.home->execute(m->p.home->ctx, data, len);
     return memnode_packet(m->node, data, len, from, now, h->type == VERBS_CONNECT ? world_random(&world_real) : 0);
 }

@@ -18,6 +18,7 @@ struct memory_need {
     uint32_t life;  /* of new memory */
     struct net_addr at;
     uint64_t lease_ns;
+    uint32_t caps; /* of the space */
     bool fresh;
 };
 struct memory_place {
@@ -30,8 +31,11 @@ struct memory_home {
     void *ctx;
     uint32_t caps; /* FAB_* */
     int (*open)(void *ctx, const struct memory_need *need, struct memory_place *out);
-    int (*begin)(void *ctx);                                    /* the memory is formatted: execute */
-    uint32_t (*execute)(void *ctx, void *packet, uint32_t len); /* a BATCH or WAIT that came to this process; its answer */
+    int (*begin)(void *ctx, struct care *care);                 /* the memory is formatted: execute */
+    uint32_t (*execute)(void *ctx, void *packet, uint32_t len); /* a BATCH, WAIT or ATTACH that came to this process; its answer */
+    void (*shut)(void *ctx, uint32_t client);                   /* of memnode_params; null: none */
+    void (*tend)(void *ctx, uint64_t now);                      /* every look; null: clients look after each other */
+    uint32_t can;                                               /* enum verbs_can, beside those of the capabilities */
     void (*close)(void *ctx);
 };
 

@@ -65,8 +65,9 @@ static int open_memory(void *ctx, const struct memory_need *need, struct memory_
     return 0;
 }
 
-static int attach_all(void *ctx)
+static int attach_all(void *ctx, struct care *care)
 {
+    (void)care;
     struct memory_kernel *k = ctx;
     char *copy = strdup(k->devices), *rest = copy;
     int rc = copy ? 0 : explain(-ENOMEM, "out of memory");

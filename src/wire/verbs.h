@@ -35,6 +35,7 @@ enum verbs_type {
     VERBS_WAIT = 3,    /* struct verbs_wait: answered when a condition no longer holds; `sequence` tells WAITs apart */
     VERBS_FENCE = 4,   /* struct verbs_fence: shuts a client out */
     VERBS_LEAVE = 5,   /* the client has ended; not answered */
+    VERBS_ATTACH = 6,  /* struct verbs_attach: how the memory is reached where verbs are not packets, and a slot */
     VERBS_ANSWER = 0x80,
 };
 
@@ -122,9 +123,38 @@ _Static_assert(sizeof(struct verbs_connect) == 112, "no padding");
 enum verbs_can {
     VERBS_CAN_ATOMIC128 = 1 << 0,
     VERBS_CAN_MASKED = 1 << 1,
-    VERBS_CAN_WAIT = 1 << 2, /* WAITs are parked; otherwise a client polls */
-    VERBS_CAN_NEAR = 1 << 3, /* clients on the node's machine may use the memory directly, and this one has said so */
+    VERBS_CAN_WAIT = 1 << 2,   /* WAITs are parked; otherwise a client polls */
+    VERBS_CAN_NEAR = 1 << 3,   /* clients on the node's machine may use the memory directly, and this one has said so */
+    VERBS_CAN_FABRIC = 1 << 4, /* verbs are not packets: a client attaches to the memory by another fabric (ATTACH) */
 };
+
+#define VERBS_PROVIDER_LEN 64u /* with its final 0 */
+#define VERBS_ADDRESS_MAX 128u /* of a provider; those of libfabric's have up to 64 */
+
+/* How a node's memory is reached by libfabric. */
+struct verbs_way {
+    char provider[VERBS_PROVIDER_LEN];
+    uint32_t protocol, protocol_version; /* of the provider: those of both ends must be the same */
+    uint32_t address_format;
+    uint32_t address_len;
+    uint8_t address[VERBS_ADDRESS_MAX];
+    uint64_t key;  /* this client's */
+    uint64_t base; /* the address of the first byte */
+};
+_Static_assert(sizeof(struct verbs_way) == 224, "no padding");
+
+/* A client has one key at a time. Asked for its number again, it is the same key; the next number closes it and opens another. */
+struct verbs_attach {
+    struct verbs_head head;
+    uint32_t number;   /* of the key; the first is 0 */
+    int32_t code;      /* of the answer: 0 or a negative errno: of the slot, or of the key */
+    uint64_t lease_ns; /* of the session for which a slot is wanted; 0: none is */
+    uint64_t lease;    /* of the answer: the slot's lease word */
+    uint32_t slot;     /* likewise: its number */
+    uint32_t unused;
+    struct verbs_way way; /* likewise */
+};
+_Static_assert(sizeof(struct verbs_attach) == 304, "no padding");
 
 struct verbs_cond {
     uint64_t offset;

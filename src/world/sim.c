@@ -147,13 +147,29 @@ void sim_at_once(struct sim *sim, uint64_t at_ns, sim_event_fn fn, void *arg, ui
     schedule(sim, at_ns, (struct sim_pending){.fn = fn, .arg = arg, .tag = tag, .at_once = true}, false);
 }
 
-void sim_note_print(struct sim *sim, const char *what, uint32_t host, uint64_t a, uint64_t b)
+static void print_place(const struct sim *sim, uint32_t host)
 {
     const struct sim_task *task = sim->current;
     fprintf(sim->config.trace, "%12" PRIu64 " h%u", sim->now_ns, host);
     if (task)
         fprintf(sim->config.trace, "/p%u.%" PRIu64 "/%s#%u", task->process->id, task->process->generation, task->name, task->id);
+}
+
+void sim_note_print(struct sim *sim, const char *what, uint32_t host, uint64_t a, uint64_t b)
+{
+    print_place(sim, host);
     fprintf(sim->config.trace, " %s 0x%" PRIx64 " 0x%" PRIx64 "\n", what, a, b);
+}
+
+void sim_remark(const struct sim *sim, const char *what, const char *text)
+{
+    if (!sim->config.trace)
+        return;
+    if (sim->current)
+        print_place(sim, sim->current->process->host->id);
+    else
+        fprintf(sim->config.trace, "%12" PRIu64, sim->now_ns);
+    fprintf(sim->config.trace, " %s %s\n", what, text);
 }
 
 static enum sim_end run_chosen(struct sim *sim)

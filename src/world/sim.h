@@ -215,6 +215,9 @@ static inline void sim_note(struct sim *sim, const char *what, uint32_t host, ui
         sim_note_print(sim, what, host, a, b);
 }
 
+/* With tracing on, prints what an observer says. It is no part of what happened, nor of the hash. */
+void sim_remark(const struct sim *sim, const char *what, const char *text);
+
 /* ---- hosts ---- */
 
 /* Null if there are SIM_HOSTS_MAX already. Ids count from 0. */

@@ -2,14 +2,17 @@
 /* Three coordinators on an etcd of three, 16 clients on four hosts, each host in a network namespace of its own, for every packet
  * design. Leaders, members of etcd, lock servers, switches and clients are killed and stopped at random, and cables are pulled. No
  * two clients hold a lock at once, tokens rise, no hold is lost while its host reaches its granter, and after the last fault every
- * client makes progress. PAWL_TEST_SECONDS: of faults, for all designs together, 20 minutes at most. PAWL_TEST_DESIGN: one design
- * alone. PAWL_TEST_SEED: the faults that are drawn. */
+ * client makes progress. Some designs run side by side, each in a lab of its own. PAWL_TEST_SECONDS: for all of it, 20 minutes at
+ * most. PAWL_TEST_DESIGN: one design alone, with faults for so long. PAWL_TEST_SEED: the faults that are drawn. */
 #include "tests/lab/chaos.h"
 
 #define SECONDS_MAX 1200u
-#define ETCD 5u     /* members 5 to 7 of the lab have a member of etcd and a coordinator each */
-#define TRIO 3u     /* of them */
-#define GRANTERS 8u /* member 8 has lock servers and the first switch, 9 the second one */
+#define LANES 3u     /* labs side by side */
+#define AROUND_S 16u /* that a design takes to start, to make progress again and to end */
+#define FAULTS_S 3u  /* for which there are faults, at least */
+#define ETCD 5u      /* members 5 to 7 of the lab have a member of etcd and a coordinator each */
+#define TRIO 3u      /* of them */
+#define GRANTERS 8u  /* member 8 has lock servers and the first switch, 9 the second one */
 #define MEMBERS 9u
 #define START_NS (60 * NS_PER_S)
 #define COORDINATORS "10.77.1.5,10.77.1.6,10.77.1.7:7070"
@@ -373,6 +376,7 @@ static void run(const char *design, uint64_t ns, uint64_t seed)
     memset(&counts, 0, sizeof counts);
     memset(board, 0, offsetof(struct board, hold));
     board->faults = 0;
+    board->calm = 1;
     snprintf(space, sizeof space, "c%d-%.16s", (int)getpid(), design);
     snprintf(place, sizeof place, "pawl://" COORDINATORS "/%s", space);
     part_count = COORDINATOR_AT;
@@ -381,6 +385,7 @@ static void run(const char *design, uint64_t ns, uint64_t seed)
     for (unsigned w = 0; w < WORKERS; w++)
         start_worker(w, rng_next(&rng));
     await_progress();
+    __atomic_store_n(&board->calm, 0, __ATOMIC_RELEASE);
     if (other) {
         start_holders();
         upgrade(&rng);
@@ -402,22 +407,12 @@ static void run(const char *design, uint64_t ns, uint64_t seed)
         child_end(&parts[--part_count].pid, SIGKILL);
 }
 
-int main(void)
+/* Every LANES-th design from this one on, in a lab of its own. */
+static void run_lane(unsigned lane, uint64_t seconds, uint64_t seed)
 {
     static const char *const designs[] = {"srvlock", "fisslock", "netlock", "fisslock-stay", "fisslock-racks", "netlock-switches"};
-    const char *only = getenv("PAWL_TEST_DESIGN"), *given = getenv("PAWL_TEST_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : world_random(&world_real) >> 32;
-    uint64_t seconds = min_u64(test_seconds(), SECONDS_MAX);
-    const char *path = getenv("PATH");
-    other = getenv("PAWL_TEST_OTHER");
-    char wider[4096];
-    snprintf(wider, sizeof wider, "%s:/usr/sbin", path ? path : "/usr/bin");
-    setenv("PATH", wider, 1);
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (system("command -v etcd >/dev/null"))
-        SKIP("etcd is missing (Debian: etcd-server)");
-    if (system("${PAWL_BUILD:-build}/pawl serve --space x --store etcd:// 2>&1 | grep -q 'this build has no etcd'") == 0)
-        SKIP("this build has no etcd");
+    const char *only = getenv("PAWL_TEST_DESIGN");
+    const unsigned each = (countof(designs) + LANES - 1) / LANES;
     owner = getpid();
     snprintf(scratch, sizeof scratch, "/tmp/pawl-chaos-XXXXXX");
     CHECK(mkdtemp(scratch));
@@ -431,11 +426,51 @@ int main(void)
         CHECK_FAIL("%s", explained());
     board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CHECK(board != MAP_FAILED);
-    printf("seed %" PRIu64 "\n", seed);
     watch = start_watch();
     start_etcd();
-    for (size_t i = 0; i < countof(designs); i++)
-        if (!only || !strcmp(only, designs[i]))
-            run(designs[i], seconds * NS_PER_S / (only ? 1 : countof(designs)), seed + i);
-    return 0;
+    for (size_t i = 0; i < countof(designs); i++) {
+        uint64_t of_faults = only ? seconds : max_u64(seconds / each, AROUND_S + FAULTS_S) - AROUND_S;
+        if (only ? !strcmp(only, designs[i]) : i % LANES == lane)
+            run(designs[i], of_faults * NS_PER_S, seed + i);
+    }
+    exit(0);
+}
+
+/* The first status of a lane that is not 0, or 0. */
+static int run_lanes(uint64_t seconds, uint64_t seed)
+{
+    const unsigned count = getenv("PAWL_TEST_DESIGN") ? 1 : LANES;
+    pid_t lanes[LANES];
+    int result = 0;
+    for (unsigned i = 0; i < count; i++) {
+        lanes[i] = child_fork();
+        if (!lanes[i])
+            run_lane(i, seconds, seed);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        int status;
+        CHECK_EQ(waitpid(lanes[i], &status, 0), lanes[i]);
+        if (!result && status)
+            result = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    }
+    return result;
+}
+
+int main(void)
+{
+    const char *given = getenv("PAWL_TEST_SEED");
+    uint64_t seed = given ? strtoull(given, NULL, 0) : world_random(&world_real) >> 32;
+    uint64_t seconds = min_u64(test_seconds(), SECONDS_MAX);
+    const char *path = getenv("PATH");
+    other = getenv("PAWL_TEST_OTHER");
+    char wider[4096];
+    snprintf(wider, sizeof wider, "%s:/usr/sbin", path ? path : "/usr/bin");
+    setenv("PATH", wider, 1);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (system("command -v etcd >/dev/null"))
+        SKIP("etcd is missing (Debian: etcd-server)");
+    if (system("${PAWL_BUILD:-build}/pawl serve --space x --store etcd:// 2>&1 | grep -q 'this build has no etcd'") == 0)
+        SKIP("this build has no etcd");
+    printf("seed %" PRIu64 "\n", seed);
+    return run_lanes(seconds, seed);
 }

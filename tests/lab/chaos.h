@@ -53,6 +53,7 @@ struct fault {
 
 static struct board {
     uint32_t stop;
+    uint32_t calm; /* no fault has come yet: workers hold for moments only */
     uint64_t turns[WORKERS];
     uint64_t holds[WORKERS], losses[WORKERS];
     struct held hold[WORKERS][HOLDS_MAX];
@@ -100,12 +101,20 @@ static inline pid_t start_watch(void)
 
 /* ---- workers ---- */
 
+/* How long a worker holds a lock, unless it is told to end. */
+static inline void hold_for(uint64_t ns)
+{
+    for (uint64_t end = now_ns() + ns, now; (now = now_ns()) < end && !__atomic_load_n(&board->stop, __ATOMIC_ACQUIRE);)
+        pause_for(min_u64(end - now, 50 * NS_PER_MS));
+}
+
 /* Whether the session goes on. */
 static inline bool worker_turn(unsigned w, pawl *p, struct rng *rng)
 {
     char name[32];
     pawl_grant g;
-    bool alone = rng_chance(rng, 1, 6); /* a name of its own, held for long: nothing but a fault ends it */
+    /* A name of its own, held for long: nothing but a fault ends it. */
+    bool alone = rng_chance(rng, 1, 6) && !__atomic_load_n(&board->calm, __ATOMIC_ACQUIRE);
     struct held h = {.lock = alone ? HOT + w : (uint32_t)rng_below(rng, HOT),
                      .mode = rng_chance(rng, 1, 3) ? PAWL_SHARED : PAWL_EXCLUSIVE};
     snprintf(name, sizeof name, "name-%u", h.lock);
@@ -116,7 +125,7 @@ static inline bool worker_turn(unsigned w, pawl *p, struct rng *rng)
         return false;
     h.from_ns = now_ns();
     h.token = g.token;
-    pause_for(alone ? rng_below(rng, LEASE_NS * 3 / 2) : rng_below(rng, rng_chance(rng, 1, 10) ? 200 * NS_PER_MS : 2 * NS_PER_MS));
+    hold_for(alone ? rng_below(rng, LEASE_NS * 3 / 2) : rng_below(rng, rng_chance(rng, 1, 10) ? 200 * NS_PER_MS : 2 * NS_PER_MS));
     h.to_ns = now_ns();
     rc = pawl_check(p, &g);
     if (!rc && board->holds[w] < HOLDS_MAX)

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock's queues in the kernel on real interfaces, in both shapes and modes: processes on two hosts fight for a few locks, so
  * that releases let others in (several packets out of one), queues overflow into the server and come back, and locks move. */
+#include "client/net.h"
 #include "lib/base.h"
 #include "tests/lab/rack.h"
+#include "workbench/lab/child.h"
 
+#include <fcntl.h>
+#include <glob.h>
 #include <pawl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,9 +20,9 @@
 #define KEYS 2
 #define EACH 300
 #define EXCHANGE_PACKETS 100 /* before and after one program follows another */
-#define WHERE "pawl://10.77.1.254:7070/queues"
-#define SERVE "serve --listen 10.77.1.254:7070 --space queues --design netlock --keys dense --locks 100 --lease 20s --fresh"
 #define PATIENCE_NS (20 * NS_PER_S)
+
+static char space[32], where[64], serve[160]; /* of this process alone: a test that was killed leaves its hosts' memories behind */
 
 static struct board {
     _Atomic int inside[KEYS]; /* readers, or -1 */
@@ -50,7 +54,7 @@ static void worker(unsigned host, unsigned number)
 {
     pawl *p;
     CHECK_EQ(lab_enter(&rack, 1, host), 0);
-    int rc = pawl_open(WHERE, NULL, &p);
+    int rc = pawl_open(where, NULL, &p);
     if (rc)
         CHECK_FAIL("%s", pawl_explain());
     for (unsigned i = 0; i < EACH || board->on_and_on; i++)
@@ -84,14 +88,14 @@ static void end_workers(void)
 }
 
 /* Native XDP_TX and redirects on veth reach only an end that has a native program, too. */
-static struct plane *lend_program(const char *where, unsigned namespace)
+static struct plane *lend_program(const char *device, unsigned namespace)
 {
     enum plane_mode got;
     struct plane *p;
     const struct plane_options o = {.program = "echo"};
     CHECK_EQ(lab_enter(&rack, 1, namespace), 0);
     CHECK_EQ(plane_open(&o, &p), 0);
-    if (plane_attach_program(p, where, "pass_all", PLANE_NATIVE, &got))
+    if (plane_attach_program(p, device, "pass_all", PLANE_NATIVE, &got))
         CHECK_FAIL("%s", explained());
     return p;
 }
@@ -111,10 +115,10 @@ static void try_shape(bool in_path, bool native)
     } else if (native) {
         lent[0] = lend_program("psw", LAB_CORE);
     }
-    pid_t coordinator = rack_start(SERVE);
+    pid_t coordinator = rack_start(serve);
     snprintf(words, sizeof words,
-             "switch --dev %s --mode %s --join 10.77.1.254:7070 --listen 10.77.1.254:4747 --space queues --pin %s --fresh",
-             in_path ? "p1,p2 --loop " LAB_LOOP_OUT "," LAB_LOOP_IN : LAB_UPLINK, native ? "native" : "generic", pins);
+             "switch --dev %s --mode %s --join 10.77.1.254:7070 --listen 10.77.1.254:4747 --space %s --pin %s --fresh",
+             in_path ? "p1,p2 --loop " LAB_LOOP_OUT "," LAB_LOOP_IN : LAB_UPLINK, native ? "native" : "generic", space, pins);
     pid_t control = rack_start(words);
     start_workers(false);
     end_workers();
@@ -186,6 +190,38 @@ static void await_other(unsigned than)
         CHECK(pawl_now() < until);
 }
 
+/* A client that is killed leaves the memory of its host behind, here as if by another release of pawl. The next lab's namespaces
+ * may have the inode numbers of this one's; they are other hosts all the same. */
+static void leave_memory(void)
+{
+    char pattern[96];
+    glob_t found;
+    int status;
+    pid_t pid = child_fork();
+    if (!pid) {
+        pawl *p;
+        CHECK_EQ(lab_enter(&rack, 1, 1), 0);
+        CHECK_EQ(pawl_open(where, NULL, &p), 0);
+        raise(SIGKILL);
+    }
+    CHECK_EQ(waitpid(pid, &status, 0), pid);
+    CHECK(WIFSIGNALED(status));
+    snprintf(pattern, sizeof pattern, "/dev/shm/pawl.%u.net.%s.*", (unsigned)geteuid(), space);
+    CHECK_EQ(glob(pattern, 0, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        int fd = open(found.gl_pathv[i], O_WRONLY | O_CLOEXEC);
+        CHECK(fd >= 0 && pwrite(fd, "anyhost", 8, 0) == 8);
+        close(fd);
+    }
+    globfree(&found);
+}
+
+static void remove_memories(void)
+{
+    if (getpid() == rack_owner)
+        net_remove_hosts(space);
+}
+
 /* The program is exchanged while packets flow, again and again: locks stay held, and the switch keeps its life. */
 static void survives(void)
 {
@@ -199,16 +235,16 @@ static void survives(void)
     lab_bpf(&rack, bpf);
     snprintf(pins, sizeof pins, "%s/sw", bpf);
     snprintf(words, sizeof words,
-             "switch --dev " LAB_UPLINK " --join 10.77.1.254:7070 --listen 10.77.1.254:4747 --space queues --pin %s", pins);
-    pid_t coordinator = rack_start(SERVE), control;
+             "switch --dev " LAB_UPLINK " --join 10.77.1.254:7070 --listen 10.77.1.254:4747 --space %s --pin %s", space, pins);
+    pid_t coordinator = rack_start(serve), control;
     char fresh[sizeof words + 16];
     snprintf(fresh, sizeof fresh, "%s --fresh", words);
     control = rack_start(fresh);
     CHECK_EQ(lab_enter(&rack, 1, 1), 0);
-    if (pawl_open(WHERE, NULL, &p))
+    if (pawl_open(where, NULL, &p))
         CHECK_FAIL("%s", pawl_explain());
     CHECK_EQ(lab_enter(&rack, 1, 2), 0);
-    if (pawl_open(WHERE, NULL, &q))
+    if (pawl_open(where, NULL, &q))
         CHECK_FAIL("%s", pawl_explain());
     CHECK_EQ(pawl_timedlock(p, pawl_id(50), PAWL_EXCLUSIVE, pawl_in(PATIENCE_NS), &g), 0);
     CHECK_EQ(plane_peek(pins, &before, &c), 0);
@@ -233,6 +269,7 @@ static void survives(void)
     CHECK_EQ(pawl_close(q), 0);
     CHECK_EQ(pawl_close(p), 0);
     printf("the program was exchanged %u times while packets flowed\n", exchanges);
+    leave_memory();
     rack_end(control);
     rack_end(coordinator);
     CHECK_EQ(lab_down(rack.name), 0);
@@ -242,6 +279,11 @@ int main(void)
 {
     board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(board != MAP_FAILED);
+    snprintf(space, sizeof space, "queues%d", (int)getpid());
+    snprintf(where, sizeof where, "pawl://10.77.1.254:7070/%s", space);
+    snprintf(serve, sizeof serve,
+             "serve --listen 10.77.1.254:7070 --space %s --design netlock --keys dense --locks 100 --lease 20s --fresh", space);
+    atexit(remove_memories);
     survives();
     for (int i = 0; i < 4; i++)
         try_shape(i & 1, i & 2);

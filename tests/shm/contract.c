@@ -292,8 +292,9 @@ static void all_at_once(void)
         CHECK_EQ(state_of(b, wants[i].key).mode, wants[i].mode);
         CHECK_EQ(state_of(b, wants[i].key).token, g[i].token); /* grants[i] is of wants[i] */
     }
-    for (unsigned i = 0; i < 3; i++)
-        CHECK_OK(pawl_unlock(a, &g[i]));
+    CHECK_RC(pawl_unlock_all(a, g, 0), -EINVAL);
+    CHECK_OK(pawl_unlock_all(a, g, 3));
+    CHECK_RC(pawl_unlock_all(a, g, 3), -PAWL_ENOTOWNER);
 
     CHECK_OK(pawl_lock(b, key(1), PAWL_SHARED, &other)); /* one that cannot be had: none is */
     CHECK_RC(pawl_lock_all(a, wants, 3, pawl_in(2 * NS_PER_MS), g), -ETIMEDOUT);

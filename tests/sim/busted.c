@@ -130,6 +130,26 @@ static bool breaks(size_t which, const char *why)
     return false;
 }
 
+/* The trace says what was violated, where it is known, however much later than its cause that is. */
+static void check_trace(const struct campaign_params *failed, const char *why)
+{
+    static char line[1024];
+    struct campaign_params p = *failed;
+    struct campaign_result r;
+    bool found = false;
+    p.trace = tmpfile();
+    CHECK(p.trace);
+    CHECK_EQ(campaign_run(&p, &r), 0);
+    rewind(p.trace);
+    while (!found && fgets(line, sizeof line, p.trace)) {
+        const char *at = strstr(line, " VIOLATION ");
+        found = at && !strncmp(at + strlen(" VIOLATION "), why, strlen(why));
+    }
+    fclose(p.trace);
+    if (!found)
+        CHECK_FAIL("%s: the trace of seed %" PRIu64 " has no line with: %s", p.design->name, p.seed, why);
+}
+
 static void catch (const struct design *d)
 {
     size_t which = 0;
@@ -149,6 +169,8 @@ static void catch (const struct design *d)
             CHECK_FAIL("%s: seed %" PRIu64 " was caught for something else: %s", d->name, seed, r.why);
         printf("%s: caught at seed %" PRIu64 ": %s\n", d->name, seed, r.why);
         fflush(stdout);
+        if (strncmp(r.why, "I1:", 3) && strncmp(r.why, "I2:", 3)) /* these are known at the grant */
+            check_trace(&p, r.why);
         return;
     }
     CHECK_FAIL("%s was not caught within %d seeds", d->name, SEEDS_MAX);

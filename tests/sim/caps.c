@@ -169,6 +169,26 @@ static void trips(void)
     run("shiftlock64", ALL & ~FAB_MASKED, false, 1, count_trips);
 }
 
+/* An answer to CONNECT that comes so late that the node's memory has another life: the slot is then another session's, and stays as
+ * it is. A census that found another home there would miss the session's holds (I3). */
+static void late_place(const struct cluster_task *t, const struct session_place *now)
+{
+    const struct cluster_session *s = &t->client->at[0];
+    struct session other = {0};
+    struct seat seat = s->seat;
+    struct session_place late = *now;
+    const struct session_params p = {
+        .lease_ns = LEASE, .proof = UINT64_C(78) << 32 | 1, .home = s->session.home + 4096, .place = &late};
+    const struct slot *slot = sim_fabric_peek(c.fabric, space_slot_addr(&s->space, now->slot), sizeof *slot);
+    const struct slot before = *slot;
+    seat.me = &other;
+    late.life--;
+    late.lease = lease_word(SLOT_TAKEN, lease_epoch(now->lease), lease_stamp(now->lease));
+    CHECK_EQ(now->life, s->space.token_base);
+    CHECK_EQ(session_open(&seat, &p), -ESTALE);
+    CHECK(memcmp(slot, &before, sizeof before) == 0);
+}
+
 /* One place for each client, however often it asks; none for one that was lost. */
 static bool assigning(struct cluster_task *t)
 {
@@ -181,6 +201,7 @@ static bool assigning(struct cluster_task *t)
     CHECK(first.slot == again.slot && first.lease == again.lease && lease_state(first.lease) == SLOT_TAKEN);
     CHECK_EQ(session_assign(node, mine, LEASE, &again), 0); /* a CONNECT that was doubled */
     CHECK(again.slot == t->client->at[0].session.slot && lease_state(again.lease) == SLOT_LIVE);
+    late_place(t, &again);
     for (uint32_t i = 2; i < c.nodes[0].care.space.slot_count; i++)
         CHECK_EQ(session_assign(node, proof + i, LEASE, &none), 0);
     CHECK_EQ(session_assign(node, proof + 1000, LEASE, &none), -PAWL_ELIMIT);

@@ -14,9 +14,10 @@ static unsigned visits[CLIENTS]; /* how often a client's work was begun */
 static uint64_t marks[8];        /* times that a test remembers */
 static uint64_t tokens[CLIENTS];
 
-static void begin(const char *what, unsigned clients, cluster_work_fn work)
+static void begin_at(const char *what, unsigned nodes, unsigned clients, cluster_work_fn work)
 {
     const struct cluster_params p = {
+        .nodes = nodes,
         .design = design_find("word"),
         .model = model_find("default"),
         .keys = PAWL_KEYS_DENSE,
@@ -36,6 +37,11 @@ static void begin(const char *what, unsigned clients, cluster_work_fn work)
     memset(marks, 0, sizeof marks);
     memset(tokens, 0, sizeof tokens);
     CHECK_EQ(cluster_init(&c, &p), 0);
+}
+
+static void begin(const char *what, unsigned clients, cluster_work_fn work)
+{
+    begin_at(what, 1, clients, work);
 }
 
 static struct slot *slot_at(uint32_t slot)
@@ -123,6 +129,35 @@ static bool surprised_work(struct cluster_task *t)
     CHECK(!seat_lives(seat)); /* for good */
     visits[t->client->id]++;
     return visits[t->client->id] > 1;
+}
+
+/* A client with sessions at two nodes. The lease of the first ends while that of the second, which has run out unnoticed, is
+ * renewed: both must run when the answer is yes (I1). */
+static bool two_nodes_work(struct cluster_task *t)
+{
+    CHECK_EQ(cluster_want_session(t, 1), 0);
+    const struct seat *first = &t->lockers[0].seat, *second = &t->lockers[1].seat;
+    const struct seat *both[] = {first, second};
+    const uint64_t stamp = (world_now(first->world) >> LEASE_STAMP_SHIFT) + 1, ends = stamp << LEASE_STAMP_SHIFT;
+    cluster_sleep(t, ends - NS_PER_US - world_now(first->world)); /* less than a round trip */
+    first->me->lease_copy = lease_word(SLOT_LIVE, first->me->epoch, stamp);
+    second->me->lease_copy = lease_word(SLOT_LIVE, second->me->epoch, 0);
+    CHECK(seat_alive(first, world_now(first->world)) && !seat_alive(second, world_now(second->world)));
+    CHECK(seats_live(both, countof(both)));
+    CHECK(world_now(first->world) >= ends);
+    CHECK(seat_alive(first, world_now(first->world)) && seat_alive(second, world_now(second->world)));
+    second->me->ended = true;
+    CHECK(!seats_live(both, countof(both)));
+    visits[t->client->id]++;
+    return visits[t->client->id] > 1;
+}
+
+static void test_two_nodes(void)
+{
+    begin_at("one of two leases ends while the other is renewed", 2, 1, two_nodes_work);
+    run();
+    CHECK_EQ(visits[0], 2);
+    end();
 }
 
 static void test_surprise(void)
@@ -270,6 +305,7 @@ int main(void)
 {
     test_renewal();
     test_surprise();
+    test_two_nodes();
     test_pause();
     test_slot_reuse();
     test_restart();

@@ -3,6 +3,7 @@
  * clients are killed and stopped. An executor that breaks one of its promises is caught. */
 #include "dataplane/verbs_client.h"
 #include "tests/sim/runs.h"
+#include "workbench/trial/cluster.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -88,8 +89,87 @@ static void test_mistakes(void)
     }
 }
 
+/* ---- the cost of a lock without contention ---- */
+
+struct traffic {
+    uint64_t packets, verbs, bytes;
+};
+
+struct cost {
+    const char *design;
+    enum pawl_mode mode;
+    struct traffic in, out; /* of a lock, of its release; 0: not bounded here */
+};
+
+/* In: a record and an atomic; the token of shiftlock64 is a third verb, and word looks at the lock first. A writer that leaves also
+ * looks for the note of a successor. */
+static const struct cost costs[] = {
+    {"shiftlock", PAWL_EXCLUSIVE, {1, 2, 160}, {1, 3, 216}},
+    {"shiftlock", PAWL_SHARED, {1, 2, 120}, {1, 2, 120}},
+    {"shiftlock64", PAWL_EXCLUSIVE, {1, 3, 152}, {1, 3, 184}},
+    {"shiftlock64", PAWL_SHARED, {1, 3, 128}, {1, 2, 104}},
+    {"word", PAWL_EXCLUSIVE, {2, 0, 0}, {1, 0, 0}},
+};
+
+static const struct cost *cost;
+static struct cluster cluster;
+
+static void check_cost(const char *what, struct fab_node_counts from, struct fab_node_counts to, struct traffic bound)
+{
+    printf("%s, %s, %s: %" PRIu64 " packets, %" PRIu64 " verbs, %" PRIu64 " bytes\n", cost->design,
+           cost->mode == PAWL_SHARED ? "shared" : "exclusive", what, to.requests - from.requests, to.verbs - from.verbs,
+           to.bytes - from.bytes);
+    CHECK_EQ(to.requests - from.requests, bound.packets);
+    CHECK(!bound.verbs || to.verbs - from.verbs <= bound.verbs);
+    CHECK(!bound.bytes || to.bytes - from.bytes <= bound.bytes);
+}
+
+static bool cost_work(struct cluster_task *t)
+{
+    const struct fab_node_counts *counts = &t->client->at[0].far->node.counts;
+    for (unsigned i = 0; i < 3; i++) { /* the first also ends what opening the session has left */
+        struct hold h;
+        struct fab_node_counts before = *counts;
+        CHECK_EQ(locker_lock(&t->lockers[0], pawl_id(1), cost->mode, DEADLINE_NEVER, &h), 0);
+        struct fab_node_counts held = *counts;
+        CHECK_EQ(locker_unlock(&t->lockers[0], &h), 0);
+        if (i < 2)
+            continue;
+        check_cost("lock", before, held, cost->in);
+        check_cost("unlock", held, *counts, cost->out);
+    }
+    return true;
+}
+
+static void test_costs(void)
+{
+    for (cost = costs; cost < costs + countof(costs); cost++) {
+        const struct cluster_params p = {
+            .design = design_named(cost->design),
+            .model = model_find("default"),
+            .keys = PAWL_KEYS_DENSE,
+            .capacity = 4,
+            .clients = 1,
+            .hosts = 1,
+            .tasks = 1,
+            .fabric_caps = FAB_ATOMIC128 | FAB_MASKED | FAB_ORDERED | FAB_WAIT,
+            .node_can = VERBS_CAN_ATOMIC128 | VERBS_CAN_MASKED | VERBS_CAN_WAIT,
+            .on_node = true,
+            .seed = 1,
+            .time_max_ns = 10 * NS_PER_S,
+            .lease_ns = 100 * NS_PER_MS,
+            .work = cost_work,
+        };
+        CHECK_EQ(cluster_init(&cluster, &p), 0);
+        cluster_run(&cluster);
+        CHECK_EQ(cluster.clients_done, 1);
+        cluster_free(&cluster);
+    }
+}
+
 int main(void)
 {
+    test_costs();
     test_mistakes();
     test_designs(test_seconds() * NS_PER_S / 2);
     return 0;

@@ -88,6 +88,9 @@ static const struct {
      "a deadlock through a request whose forerunner was pushed to a switch that took no more pushes"},
     {"fisslock", 968330417898, 2000000, "no probe for deadlocks came back: a new one made it void before it had gone round"},
     {"fisslock-racks", 818180361499, 2000000, "a switch without room for the table of locks gave a lease all the same"},
+    {"shiftlock", 457919076494, 2000000,
+     "a slot that was assigned in a former life of the node's memory was taken, and another session's home overwritten"},
+    {"shiftlock", 20000897, 2000000, "locks of two nodes: the lease at the first ended while that at the second was renewed"},
 };
 
 int main(void)

@@ -3,6 +3,7 @@
  * late releases. Waiters run in threads. */
 #define SITE_CHECK_NS NS_PER_S /* some of them without a change and a lock is counted anew: not because the machine is busy */
 #include "designs/shiftlock/shiftlock.h"
+#include "tests/far_site.h"
 #include "tests/sim/plain_site.h"
 
 #include <errno.h>
@@ -259,6 +260,47 @@ static void test_late_release(void)
     site_close();
 }
 
+static void test_try_recovers(void)
+{
+    begin("the first try recovers from a holder that is lost");
+    struct hold late = locked(0, PAWL_EXCLUSIVE);
+    CHECK_EQ(session_condemn(&site.seats[5], site.sessions[0].slot, site.sessions[0].epoch), 0);
+    struct hold h = locked(1, PAWL_EXCLUSIVE);
+    CHECK(h.token > late.token);
+    unlock(1, &h);
+    site_close();
+}
+
+static int end_session(unsigned session)
+{
+    far.sessions[session].ended = true;
+    return -ETIMEDOUT;
+}
+
+/* The predecessor has handed over, and RelCnt has not arrived yet. */
+static void test_lost_while_it_lags(void)
+{
+    struct hold h;
+    printf("%s: a writer that is lost while it waits for RelCnt learns it\n", d->name);
+    far_open(d, PAWL_KEYS_DENSE, 1, 0);
+    uint64_t *entry = far_word(space_lock_addr(&far.space, 0));
+    u128 before = shift_pack(f, (struct shift_entry){.rel = 7}), lags;
+    memcpy(entry, &before, f->width);
+    CHECK_EQ(hold_open(&far.seats[0], 0, &h), 0);
+    h.mode = PAWL_EXCLUSIVE;
+    CHECK_EQ(d->acquire(&far.seats[0], &h, DEADLINE_TRY), 0);
+    memcpy(&before, entry, f->width);
+    struct shift_entry e = shift_unpack(f, before);
+    e.rel--;
+    lags = shift_pack(f, e);
+    memcpy(entry, &lags, f->width);
+    far.waits = end_session;
+    CHECK_EQ(d->release(&far.seats[0], &h), -PAWL_ELOST);
+    CHECK(far.sessions[0].ended);
+    CHECK(!memcmp(entry, &lags, f->width));
+    far_close();
+}
+
 static void test_recount_keeps_the_living(void)
 {
     begin("a live session keeps its hold when another is lost, and waiters join again");
@@ -299,6 +341,9 @@ static void test_notes(void)
     site.space.token_base--;
     ++*(uint64_t *)fab_shm_ptr(&site.ep, at + offsetof(struct shift_note, value));
     CHECK(!shift_read_note(&site.seats[0], at, 2, 6, NULL, &out));
+    CHECK_EQ(shift_leave_note(&site.seats[1], at, 2, 6, SHIFT_HANDOVER, note), 0);
+    shift_clear_note(&site.seats[0], at);
+    CHECK(!shift_read_note(&site.seats[0], at, 2, 6, NULL, &out));
     hold_close(&site.seats[0], &h);
     site_close();
 }
@@ -317,6 +362,8 @@ int main(void)
         test_give_up();
         test_try();
         test_late_release();
+        test_try_recovers();
+        test_lost_while_it_lags();
         test_recount_keeps_the_living();
         test_notes();
     }

@@ -77,8 +77,16 @@ static void several(pawl *p, pawl *q)
     CHECK_RC(pawl_lock_all(q, twice, 2, UINT64_MAX, &g[0]), -EINVAL);
     CHECK_OK(try_free(q, pawl_id(5), PAWL_SHARED, &h)); /* nothing was left behind */
     CHECK_OK(pawl_unlock(q, &h));
-    for (int i = 0; i < 3; i++)
-        CHECK_OK(pawl_unlock(p, &g[i]));
+    CHECK_RC(pawl_unlock_all(p, g, 0), -EINVAL);
+    CHECK_RC(pawl_unlock_all(p, g, PAWL_ALL_MAX + 1), -EINVAL);
+    CHECK_OK(pawl_check(p, &g[2]));
+    CHECK_OK(pawl_unlock_all(p, g, 3));
+    CHECK_RC(pawl_unlock_all(p, g, 3), -PAWL_ENOTOWNER);
+    CHECK_OK(pawl_lock_all(q, wants, 3, pawl_in(LIMIT_NS), g));
+    CHECK_OK(pawl_unlock(q, &g[0]));
+    CHECK_RC(pawl_unlock_all(q, g, 3), -PAWL_ENOTOWNER); /* of the first; the others are released */
+    CHECK_OK(pawl_lock_all(p, wants, 3, pawl_in(LIMIT_NS), g));
+    CHECK_OK(pawl_unlock_all(p, g, 3));
 }
 
 static void asynchronous(pawl *p, pawl *q)

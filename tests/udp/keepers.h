@@ -150,7 +150,7 @@ static void keepers_begin(void)
     rack_owner = getpid();
     snprintf(rack_space, sizeof rack_space, "test%d", (int)rack_owner);
     atexit(rack_cleanup); /* removes the state, too */
-    snprintf(keepers_state, sizeof keepers_state, "/dev/shm/pawl.%u.net.%s.state", (unsigned)getuid(), rack_space);
+    snprintf(keepers_state, sizeof keepers_state, "/dev/shm/pawl.%u.net.%s.state", (unsigned)geteuid(), rack_space);
     rack_board->coordinator_port = rack_port_pair();
 }
 

@@ -3,8 +3,10 @@
 #ifndef PAWL_TESTS_UDP_MEMORY_H
 #define PAWL_TESTS_UDP_MEMORY_H
 
-#include "node/memory.h"
+#include "node/memory_ofi.h"
 #include "tests/udp/rack.h"
+
+#include <stdarg.h>
 
 #define NODE_LEASE_NS (6 * NS_PER_S) /* a busy machine may stop any process for seconds, and none shall be lost by that */
 
@@ -16,6 +18,9 @@ struct node_test {
     uint32_t sessions, holds;
     uint8_t node, nodes; /* of several; 0 of 0: there is one */
     bool fresh, local;
+    const char *provider; /* the memory is reached by libfabric; null: by datagrams */
+    uint64_t lease_ns;    /* 0: NODE_LEASE_NS */
+    uint64_t mistakes;    /* of a node under libfabric */
 };
 
 /* Written by the node. */
@@ -23,10 +28,22 @@ static struct node_board {
     uint32_t ready, port;
 } * node_board;
 
+__attribute__((format(printf, 1, 2))) static inline void node_report(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vfprintf(stderr, format, list);
+    fputc('\n', stderr);
+    va_end(list);
+}
+
 static inline void node_main(void *arg)
 {
     static struct memory_node m;
+    static struct memory_ofi ofi;
+    static struct memory_home home;
     const struct node_test *t = arg;
+    const uint64_t lease_ns = t->lease_ns ? t->lease_ns : NODE_LEASE_NS;
     bool ranges = t->design->features & DESIGN_RANGES;
     const struct memory_node_params p = {
         .layout = {.design = t->design,
@@ -38,14 +55,19 @@ static inline void node_main(void *arg)
                    .holds = t->holds,
                    .range_units = ranges ? 1024 : 0,
                    .range_max = ranges ? 4096 : 0,
-                   .lease_ns = NODE_LEASE_NS,
-                   .check_ns = NODE_LEASE_NS / 8},
+                   .lease_ns = lease_ns,
+                   .check_ns = lease_ns / 8},
+        .home = t->provider ? &home : NULL,
         .space = rack_space,
         .at = net_v4(RACK_LOCALHOST, t->port),
         .local = t->local,
         .fresh = t->fresh,
     };
-    int rc = memory_node_open(&m, &p);
+    ofi = (struct memory_ofi){
+        .provider = t->provider, .at = p.at, .clients = MEMNODE_CLIENTS_MAX, .mistakes = t->mistakes, .report = node_report};
+    int rc = t->provider ? memory_ofi_home(&ofi, &home) : 0;
+    if (!rc)
+        rc = memory_node_open(&m, &p);
     if (rc)
         CHECK_FAIL("memory_node_open: %d (%s)", rc, pawl_explain());
     node_board->port = m.udp.at.port;
@@ -69,7 +91,7 @@ static inline void node_remove_files(void)
 {
     char pattern[128];
     glob_t found;
-    snprintf(pattern, sizeof pattern, "/dev/shm/pawl.%u.node.%s.*", (unsigned)getuid(), rack_space);
+    snprintf(pattern, sizeof pattern, "/dev/shm/pawl.%u.node.%s.*", (unsigned)geteuid(), rack_space);
     if (glob(pattern, 0, NULL, &found))
         return;
     for (size_t i = 0; i < found.gl_pathc; i++)

@@ -144,7 +144,7 @@ static void new_life(const struct node_test *t, pid_t *node)
     CHECK_OK(pawl_close(open_node(true)));
     char pattern[128];
     glob_t found;
-    snprintf(pattern, sizeof pattern, SEGMENT_DIR "/pawl.%u.node.%s.*", (unsigned)getuid(), rack_space);
+    snprintf(pattern, sizeof pattern, SEGMENT_DIR "/pawl.%u.node.%s.*", (unsigned)geteuid(), rack_space);
     CHECK_EQ(glob(pattern, 0, NULL, &found), 0);
     CHECK_EQ(found.gl_pathc, 1);
     unlink(found.gl_pathv[0]);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A space on two memory nodes: keys are divided among them, a session is opened where a lock is first wanted, several locks are
  * taken together, operations in flight are of both, a node that loses its memory ends the client and no other node, and a client
- * that names the nodes wrongly is refused. PAWL_TEST_DESIGN: word (the default) or another one-sided design. */
+ * that names the nodes wrongly is refused. PAWL_TEST_DESIGN: word (the default) or another one-sided design. PAWL_TEST_PROVIDER:
+ * the memory is reached by libfabric. */
 #include "client/nodes.h"
 #include "cluster/nodes.h"
 #include "tests/udp/memory.h"
@@ -246,6 +247,7 @@ int main(void)
                                       .capacity = LOCKS,
                                       .sessions = 16,
                                       .holds = 16,
+                                      .provider = getenv("PAWL_TEST_PROVIDER"),
                                       .node = (uint8_t)i,
                                       .nodes = NODES};
         start(i, true);

@@ -183,7 +183,7 @@ static inline void rack_cleanup(void)
     glob_t found;
     if (getpid() != rack_owner)
         return;
-    snprintf(pattern, sizeof pattern, "/dev/shm/pawl.%u.net.%s.*", (unsigned)getuid(), rack_space);
+    snprintf(pattern, sizeof pattern, "/dev/shm/pawl.%u.net.%s.*", (unsigned)geteuid(), rack_space);
     if (!glob(pattern, 0, NULL, &found)) {
         for (size_t i = 0; i < found.gl_pathc; i++)
             unlink(found.gl_pathv[i]);

@@ -315,8 +315,29 @@ static void test_unknown_everywhere(void)
     printf("%u stories of a change between two verbs, and one or two outcomes that are unknown\n", stories);
 }
 
+/* A session that was stopped compares the word with the one that it saw: the same word does not come back. */
+static void test_victims(void)
+{
+    printf("a session that is the victim twice writes another word each time\n");
+    begin(&(struct plan){0});
+    const struct alock *lock = at(space_lock_addr(&site.space, 0));
+    struct turn t = alock_turn_of(&site.seats[HOLDER], &site.holds[HOLDER]);
+    CHECK_EQ(alock_win_peterson(&t, DEADLINE_NEVER), 0);
+    uint64_t first = lock->victim;
+    CHECK_EQ(alock_win_peterson(&t, DEADLINE_NEVER), 0);
+    CHECK_EQ(lock->victim, first + 1);
+    t.victims = (UINT32_C(1) << 19) - 1; /* as many as the word has room for: the next is the first again */
+    CHECK_EQ(alock_win_peterson(&t, DEADLINE_NEVER), 0);
+    CHECK_EQ(lock->victim, first - 1);
+    unlock(HOLDER);
+    await_next();
+    end_next();
+    end(&(struct plan){0});
+}
+
 int main(void)
 {
+    test_victims();
     test_second_drop_unknown();
     test_unknown_everywhere();
     return 0;

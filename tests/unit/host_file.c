@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file of a host's memory: a damaged one is refused, a change that a thread did not complete is undone, sessions end with their
- * threads and leases, and a life of the host ends once. */
+/* The file of a host's memory: a damaged one is refused, one that others can reach, too, a change that a thread did not complete is
+ * undone, sessions end with their threads and leases, and a life of the host ends once. */
 #include "cluster/host.h"
 #include "designs/packet/packet.h"
+#include "lib/explain.h"
 #include "tests/check.h"
 
 #include <errno.h>
@@ -122,6 +123,30 @@ static void damage(void)
     unlink(path);
 }
 
+/* Another user may have put a file there on purpose. */
+static void owners(void)
+{
+    struct host other;
+    char command[HOST_PATH_LEN + 8];
+    start();
+    CHECK_EQ(chmod(path, 0660), 0);
+    CHECK_EQ(host_open(path, &other), -EACCES);
+    CHECK(strstr(explained(), "chmod 600"));
+    CHECK_EQ(chmod(path, 0600), 0);
+    if (!geteuid()) {
+        CHECK_EQ(chown(path, 1, 1), 0);
+        CHECK_EQ(host_open(path, &other), -EACCES);
+        CHECK(strstr(explained(), "belongs to user 1"));
+        CHECK_EQ(chown(path, 0, 0), 0);
+    }
+    CHECK_EQ(host_open(path, &other), 0);
+    other.header->magic--; /* of a former layout */
+    host_close(&other);
+    CHECK_EQ(host_open(path, &other), -PAWL_ESEGMENT);
+    snprintf(command, sizeof command, "rm %s", path);
+    CHECK(strstr(explained(), command));
+}
+
 /* Parts of the file do not overlap, and each is as large as the configuration says. */
 static void parts(void)
 {
@@ -158,6 +183,11 @@ static void ends(void)
     CHECK_EQ(host_open(path, &other), -ESTALE);
     CHECK_EQ(access(path, F_OK), -1);
     CHECK_EQ(host.header->dead, 1);
+
+    start();
+    host.header->dead = 1; /* the process that found so was killed before it removed the file */
+    CHECK_EQ(host_open(path, &other), -ESTALE);
+    CHECK_EQ(access(path, F_OK), -1);
 }
 
 /* ---- sessions ---- */
@@ -222,12 +252,14 @@ static void sessions(void)
 
     uint32_t orphan = opened_by_a_thread_that_ended();
     CHECK_EQ(state_of(orphan), HOST_SESSION_OPEN);
+    CHECK(!host_is_left(&host)); /* s[2] lives */
     CHECK(look_after(0));
     CHECK_EQ(state_of(orphan), HOST_SESSION_FREE);
     serial = host.sessions[orphan].serial;
     CHECK_EQ(opened_by_a_thread_that_ended(), orphan); /* its number is used again */
     CHECK_EQ(host.sessions[orphan].serial, serial + 1);
     host_session_close(&host, s[2], &out);
+    CHECK(host_is_left(&host)); /* the orphan's process is gone */
 }
 
 /* ---- a change that is not completed ---- */
@@ -337,6 +369,7 @@ int main(void)
     snprintf(path, sizeof path, "/dev/shm/pawl-test-host-%d", (int)getpid());
     files();
     damage();
+    owners();
     parts();
     ends();
     sessions();

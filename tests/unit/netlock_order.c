@@ -279,13 +279,18 @@ static void run_low(uint64_t seed, uint32_t levels, uint16_t mistakes, struct su
     tear_down(b);
 }
 
-static void ask_for(struct bench *b, unsigned i, uint8_t priority)
+static void ask_in_mode(struct bench *b, unsigned i, enum pawl_mode mode, uint8_t priority)
 {
-    const struct packet_ask ask = {.request = i % REQUESTS, .mode = PAWL_EXCLUSIVE, .priority = priority};
-    b->request[i].mode = PAWL_EXCLUSIVE;
+    const struct packet_ask ask = {.request = i % REQUESTS, .mode = mode, .priority = priority};
+    b->request[i].mode = (uint8_t)mode;
     b->request[i].priority = priority;
     b->request[i].state = ASKED;
     CHECK_EQ(netlock_acquire(b->host[1 + i / REQUESTS], &ask, b->now, &b->out), PACKET_WAIT);
+}
+
+static void ask_for(struct bench *b, unsigned i, uint8_t priority)
+{
+    ask_in_mode(b, i, PAWL_EXCLUSIVE, priority);
 }
 
 /* A client with a high priority requests again as it releases. At that time no request waited before the low one, so the low one is
@@ -564,6 +569,55 @@ static void test_waiter_of_lost(void)
     tear_down(b);
 }
 
+/* A lost host has the writer for which a reader waits: the reader joins the one that holds, which need not release for that. */
+static void test_writer_of_lost(void)
+{
+    const unsigned third = 2 * REQUESTS, fourth = 3 * REQUESTS;
+    struct bench *b = set_up_low(1, 2);
+    ask_in_mode(b, 0, PAWL_SHARED, 0);
+    send(b);
+    settle(b, FLIGHT);
+    ask_in_mode(b, third, PAWL_EXCLUSIVE, 0);
+    send(b);
+    settle(b, FLIGHT);
+    ask_in_mode(b, fourth, PAWL_SHARED, 0);
+    send(b);
+    settle(b, FLIGHT);
+    CHECK(b->request[0].state == HELD && b->request[third].state == SEEN && b->request[fourth].state == SEEN);
+    lose_host(b, 3);
+    settle(b, FLIGHT);
+    CHECK(b->request[0].state == HELD && b->request[fourth].state == HELD);
+    tear_down(b);
+}
+
+/* A server that has inherited the second slot does not know which of its locks were lent: when the switch has lost its memory, the
+ * server grants them only after the leases that the switch gave. */
+static void test_heir_of_lost_switch(void)
+{
+    struct rack_config config = {.space = 1,
+                                 .machines = HOSTS,
+                                 .sessions = 1,
+                                 .requests = REQUESTS,
+                                 .servers = 2,
+                                 .server = {HOSTS + 1, HOSTS + 2},
+                                 .locks = 2,
+                                 .lease_ns = NS_PER_S,
+                                 .retry_ns = NS_PER_MS};
+    struct outbox out;
+    const uint64_t now = NS_PER_S;
+    struct server *s = calloc(1, netlock_server_bytes(&config));
+    CHECK(s);
+    outbox_clear(&out);
+    netlock_server_init(s, &config, HOSTS + 2, 1, true, 0);
+    s->slots[0] = (struct server_slot){.term = 3, .whole = true};
+    s->slots[1] = (struct server_slot){.term = 3};
+    const struct netlock_packet synced = {.head = {.epoch = 9, .from = {MACHINE_SWITCH, 0}}, .pushed = s->life};
+    server_on_synced(s, &synced, now, &out);
+    CHECK_EQ(s->slots[0].open_ns, 0);
+    CHECK(s->slots[1].open_ns >= now + config.lease_ns);
+    free(s);
+}
+
 /* NOTIFY is doubled, and comes again when the server has answered a later one. A LAST that is lost is said again. */
 static void test_doubled(bool lost)
 {
@@ -680,6 +734,8 @@ int main(void)
     test_push_while_draining();
     test_push_of_lost();
     test_waiter_of_lost();
+    test_writer_of_lost();
+    test_heir_of_lost_switch();
     test_late_give();
     test_allocation();
     test_a_million();

@@ -235,6 +235,8 @@ static void other_configurations(void)
     begin(1);
     CHECK_EQ(open_it(STORE_FRESH), 0);
     uint32_t version = service.coordinator.config.identity.version;
+    const uint64_t *id = service.coordinator.config.identity.id;
+    CHECK(id[0] == 7 && id[1] == 8); /* that of the file (open_with), as members will know it */
     service_close(&service);
     REFUSED("design", p = rack("netlock"));
     REFUSED("can grow but not shrink", p.locks = 999);

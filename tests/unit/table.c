@@ -2,35 +2,14 @@
 /* The table of keys when connections break: a verb's outcome is unknown at every place in turn, with and without its effect, and
  * another session inserts the same key in between. Whatever happens, both find one lock, and no cell stays claimed or condemned. */
 #include "cluster/table.h"
-#include "cluster/session.h"
 #include "designs/word/word.h"
-#include "fabric/lower.h"
-#include "tests/check.h"
-#include "world/world.h"
+#include "tests/far_site.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define SESSIONS 2
-#define RECORDS 8
-#define SITE_CAPS (FAB_ATOMIC128 | FAB_ORDERED | FAB_SHARED_CLOCK)
 #define VERBS_MAX 60 /* more than any insertion here takes */
 
-/* ---- a fabric of plain memory that can be told to break ---- */
+/* ---- two sessions, and connections that break ---- */
 
-static struct site {
-    char *memory;
-    struct layout_header header;
-    struct space space;
-    struct table table;
-    struct session sessions[SESSIONS];
-    uint64_t shadows[SESSIONS][RECORDS];
-    struct sighting seen[SESSIONS][SESSIONS];
-    struct fab_ep eps[SESSIONS];
-    struct seat seats[SESSIONS];
-} site;
+static struct table table;
 
 static struct plan {
     unsigned verbs;              /* of the first session, so far */
@@ -41,111 +20,54 @@ static struct plan {
     struct cell other;
 } plan;
 
-static void execute(struct fab_op *op)
+static int meddle_or_break(unsigned session, const struct fab_op *ops, unsigned n)
 {
-    void *at = site.memory + FAB_OFFSET(op->addr);
-    u128 word = 0;
-    if (op->verb == FAB_READ) {
-        memcpy(op->buf, at, op->len);
-    } else if (op->verb == FAB_WRITE) {
-        memcpy(at, op->buf, op->len);
-    } else {
-        memcpy(&word, at, op->width);
-        op->old = word;
-        word = fab_verb_result(op, word);
-        memcpy(at, &word, op->width);
-    }
-}
-
-static int batch(struct fab_ep *ep, struct fab_op *ops, unsigned n)
-{
-    bool first = ep == &site.eps[0];
-    if (first && ++plan.verbs == plan.meddle_at) {
-        int rc = table_find_or_insert(&site.seats[1], &site.table, plan.key, &plan.other);
+    if (!session && ++plan.verbs == plan.meddle_at) {
+        int rc = table_find_or_insert(&far.seats[1], &table, plan.key, &plan.other);
         CHECK(!rc || rc == -EAGAIN); /* it waits in vain for the first one's claim, which stands still meanwhile */
     }
-    bool breaks = first && (plan.verbs == plan.break_at || plan.verbs == plan.again_at);
-    if (!breaks || (plan.effect && plan.verbs == plan.break_at))
-        for (unsigned i = 0; i < n; i++)
-            execute(&ops[i]);
-    return breaks ? -FAB_EUNKNOWN : 0;
+    if (session || (plan.verbs != plan.break_at && plan.verbs != plan.again_at))
+        return 0;
+    return plan.effect && plan.verbs == plan.break_at ? FAR_ANSWER_LOST : -FAB_EUNKNOWN;
 }
-
-static void post(struct fab_ep *ep, const struct fab_op *op)
-{
-    struct fab_op copy = *op;
-    execute(&copy);
-}
-
-static int wait_none(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline)
-{
-    return n ? 0 : -ETIMEDOUT;
-}
-
-static int wake_none(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)
-{
-    return 0;
-}
-
-static int fence_none(struct fab_ep *ep, uint32_t peer, uint64_t proof)
-{
-    return -EAGAIN;
-}
-
-static const struct fab_ops ops = {.batch = batch, .post = post, .wait = wait_none, .wake = wake_none, .fence = fence_none};
-
-/* ---- a space with two sessions ---- */
 
 static void begin(enum pawl_keys keys, uint64_t capacity)
 {
-    const struct layout_params p = {.design = &design_word,
-                                    .keys = keys,
-                                    .capacity = capacity,
-                                    .sessions = SESSIONS,
-                                    .holds = RECORDS,
-                                    .lease_ns = 3600 * NS_PER_S,
-                                    .check_ns = NS_PER_MS,
-                                    .caps = SITE_CAPS,
-                                    .birth = 7};
     plan = (struct plan){0};
-    CHECK_EQ(layout_make(&p, &site.header), 0);
-    site.memory = calloc(1, site.header.total_bytes);
-    CHECK(site.memory);
-    layout_space(&site.header, 0, &site.space);
-    table_init(&site.table, &site.header, 0);
-    for (unsigned i = 0; i < SESSIONS; i++) {
-        const struct session_params params = {.lease_ns = p.lease_ns, .proof = i + 1, .label = "test"};
-        site.eps[i] = (struct fab_ep){.ops = &ops, .world = &world_real, .caps = SITE_CAPS, .id = i};
-        site.sessions[i] = (struct session){.shadow = site.shadows[i], .seen = site.seen[i]};
-        site.seats[i] = (struct seat){.space = &site.space, .me = &site.sessions[i], .ep = &site.eps[i], .world = &world_real};
-        CHECK_EQ(session_open(&site.seats[i], &params), 0);
-    }
-    plan.verbs = 0;
+    far_open(&design_word, keys, capacity, 0);
+    table_init(&table, &far.header, 0);
+    far.before = meddle_or_break;
+}
+
+static uint64_t *meta_of(uint64_t cell)
+{
+    return far_word(table.cells + cell * table.cell_bytes + 8);
+}
+
+static enum cell_state state_of(uint64_t cell)
+{
+    return (enum cell_state)(*meta_of(cell) >> CELL_STATE_SHIFT);
 }
 
 static void end(void)
 {
-    for (uint64_t i = 0; i < site.table.buckets; i++) {
-        uint64_t meta;
-        memcpy(&meta, site.memory + site.table.cells + i * site.table.cell_bytes + 8, sizeof meta);
-        unsigned state = (unsigned)(meta >> CELL_STATE_SHIFT);
-        if (state == CELL_CLAIMED || state == CELL_CONDEMNED || state == CELL_ZOMBIE)
-            CHECK_FAIL("cell %u is left in state %u: broke at %u and %u, other at %u", (unsigned)i, state, plan.break_at,
+    for (uint64_t i = 0; i < table.buckets; i++)
+        if (state_of(i) == CELL_CLAIMED || state_of(i) == CELL_CONDEMNED || state_of(i) == CELL_ZOMBIE)
+            CHECK_FAIL("cell %u is left in state %u: broke at %u and %u, other at %u", (unsigned)i, state_of(i), plan.break_at,
                        plan.again_at, plan.meddle_at);
-    }
-    free(site.memory);
+    far_close();
 }
 
 /* The first session inserts, and must find the lock of the other one, should that have inserted meanwhile or come later. */
 static void insert(void)
 {
     struct cell mine;
-    int rc = table_find_or_insert(&site.seats[0], &site.table, plan.key, &mine);
+    int rc = table_find_or_insert(&far.seats[0], &table, plan.key, &mine);
     plan.verbs = 1000 * VERBS_MAX; /* from here on nothing happens */
     while (rc == -FAB_EUNKNOWN)    /* as callers do */
-        rc = table_find_or_insert(&site.seats[0], &site.table, plan.key, &mine);
+        rc = table_find_or_insert(&far.seats[0], &table, plan.key, &mine);
     CHECK_EQ(rc, 0);
-    CHECK_EQ(table_find_or_insert(&site.seats[1], &site.table, plan.key, &plan.other), 0);
+    CHECK_EQ(table_find_or_insert(&far.seats[1], &table, plan.key, &plan.other), 0);
     CHECK_EQ(mine.index, plan.other.index);
 }
 
@@ -177,20 +99,20 @@ static void full_table(void)
                 struct hold h;
                 begin(PAWL_KEYS_SPARSE, 2);
                 uint64_t used = 0;
-                for (; used < site.table.buckets; used++)
-                    CHECK_EQ(table_find_or_insert(&site.seats[1], &site.table, pawl_id(used), &place), 0);
+                for (; used < table.buckets; used++)
+                    CHECK_EQ(table_find_or_insert(&far.seats[1], &table, pawl_id(used), &place), 0);
                 plan.key = pawl_id(used);
-                uint64_t home = table_home(used, site.table.home_shift); /* the first to be looked at is held */
-                CHECK_EQ(hold_open(&site.seats[1], home, &h), 0);
+                uint64_t home = table_home(used, table.home_shift); /* the first to be looked at is held */
+                CHECK_EQ(hold_open(&far.seats[1], home, &h), 0);
                 h.mode = PAWL_EXCLUSIVE;
-                CHECK_EQ(design_word.acquire(&site.seats[1], &h, DEADLINE_TRY), 0);
+                CHECK_EQ(design_word.acquire(&far.seats[1], &h, DEADLINE_TRY), 0);
                 plan.verbs = 0;
                 plan.break_at = at;
                 plan.again_at = again ? at + again : 0;
                 plan.effect = effect;
                 insert();
-                CHECK(design_word.holds(&site.seats[1], &h));
-                CHECK_EQ(design_word.release(&site.seats[1], &h), 0);
+                CHECK(design_word.holds(&far.seats[1], &h));
+                CHECK_EQ(design_word.release(&far.seats[1], &h), 0);
                 end();
             }
 }
@@ -202,28 +124,185 @@ static void keys_of_cells(void)
     uint64_t id_or_len = 0;
     struct cell place;
     begin(PAWL_KEYS_NAMED, 8);
-    CHECK_EQ(table_find_or_insert(&site.seats[0], &site.table, pawl_name("somebody"), &place), 0);
-    CHECK_EQ(table_key_at(&site.seats[0], &site.table, place.index, name, &id_or_len), 1);
+    CHECK_EQ(table_find_or_insert(&far.seats[0], &table, pawl_name("somebody"), &place), 0);
+    CHECK_EQ(table_key_at(&far.seats[0], &table, place.index, name, &id_or_len), 1);
     CHECK_STR(name, "somebody");
     CHECK_EQ(id_or_len, strlen("somebody"));
-    CHECK_EQ(table_key_at(&site.seats[0], &site.table, (place.index + 1) % site.table.buckets, name, &id_or_len), 0);
-    CHECK_EQ(site.table.buckets, 16);
+    CHECK_EQ(table_key_at(&far.seats[0], &table, (place.index + 1) % table.buckets, name, &id_or_len), 0);
+    CHECK_EQ(table.buckets, 16);
     end();
     begin(PAWL_KEYS_SPARSE, 8);
-    CHECK_EQ(table_find_or_insert(&site.seats[0], &site.table, pawl_id(77), &place), 0);
-    CHECK_EQ(table_key_at(&site.seats[0], &site.table, place.index, name, &id_or_len), 1);
+    CHECK_EQ(table_find_or_insert(&far.seats[0], &table, pawl_id(77), &place), 0);
+    CHECK_EQ(table_key_at(&far.seats[0], &table, place.index, name, &id_or_len), 1);
     CHECK_EQ(id_or_len, 77);
     end();
 }
+
+/* ---- names ---- */
+
+/* While session 0 looks at the cell of its key, another session condemns it and then spares it. */
+static uint64_t condemned_cell;
+static unsigned finds;
+
+static int condemn_and_spare(unsigned session, const struct fab_op *ops, unsigned n)
+{
+    const uint64_t condemned = (uint64_t)CELL_CONDEMNED << CELL_STATE_SHIFT, live = (uint64_t)CELL_LIVE << CELL_STATE_SHIFT;
+    if (++finds == 3) /* the cell, the name, and now whether the cell is still the same */
+        *meta_of(condemned_cell) ^= condemned ^ live;
+    if (finds == 4)
+        *meta_of(condemned_cell) ^= condemned ^ live;
+    return 0;
+}
+
+static void names(void)
+{
+    struct cell made, found;
+    begin(PAWL_KEYS_NAMED, 8);
+    CHECK_EQ(table_find_or_insert(&far.seats[0], &table, pawl_name("somebody"), &made), 0);
+    condemned_cell = made.index;
+    finds = 0;
+    far.before = condemn_and_spare;
+    CHECK_EQ(table_find(&far.seats[0], &table, pawl_name("somebody"), &found), 0); /* looks again */
+    CHECK_EQ(finds, 6);
+    CHECK_EQ(found.index, made.index);
+    far.before = NULL;
+    ++*(char *)far_at(table.names + made.index * LAYOUT_NAME_BYTES + 1); /* another name of the same hash */
+    CHECK_EQ(table_find(&far.seats[0], &table, pawl_name("somebody"), &found), -ENOENT);
+    end();
+}
+
+/* ---- claims of other sessions ---- */
+
+#define NEVER_INSERTED UINT64_MAX
+
+/* Two keys that are looked for from the same cell on. */
+static pawl_key neighbour_of(uint64_t id)
+{
+    uint64_t other = id + 1;
+    while (table_home(other, table.home_shift) != table_home(id, table.home_shift))
+        other++;
+    return pawl_id(other);
+}
+
+static uint64_t claimed_cell(void)
+{
+    for (uint64_t i = 0; i < table.buckets; i++)
+        if (state_of(i) == CELL_CLAIMED || state_of(i) == CELL_ZOMBIE)
+            return i;
+    return NEVER_INSERTED;
+}
+
+static int fence_second(unsigned session, const struct fab_op *ops, unsigned n)
+{
+    return session == 1 ? -FAB_EFENCED : 0;
+}
+
+/* Session 1 has claimed a cell. Session 0 inserts another key that belongs there. */
+static int insert_beside(unsigned session, const struct fab_op *ops, unsigned n)
+{
+    struct cell place;
+    if (session != 1 || claimed_cell() == NEVER_INSERTED)
+        return 0;
+    uint64_t cell = claimed_cell(), meta = *meta_of(cell);
+    far.before = NULL;
+    CHECK_EQ(table_find_or_insert(&far.seats[0], &table, neighbour_of(7), &place), 0);
+    CHECK(place.index != cell);
+    CHECK_EQ(*meta_of(cell), meta); /* a live session's claim stays */
+    far.before = fence_second;
+    return -FAB_EFENCED;
+}
+
+/* The cell is used again only when no verb of the lost session can change it any more. */
+static void claims_of_others(void)
+{
+    struct cell place;
+    begin(PAWL_KEYS_SPARSE, 16);
+    far.before = insert_beside;
+    CHECK_EQ(table_find_or_insert(&far.seats[1], &table, pawl_id(7), &place), -PAWL_ELOST);
+    uint64_t cell = claimed_cell();
+    CHECK_EQ(state_of(cell), CELL_CLAIMED);
+    CHECK_EQ(session_condemn(&far.seats[0], far.sessions[1].slot, far.sessions[1].epoch), 0);
+    CHECK_EQ(table_find_or_insert(&far.seats[0], &table, pawl_id(7), &place), 0);
+    CHECK(place.index != cell);
+    CHECK_EQ(state_of(cell), CELL_ZOMBIE);
+    far.fence_rc = 0;
+    CHECK_EQ(table_find_or_insert(&far.seats[2], &table, neighbour_of(neighbour_of(7).id), &place), 0);
+    CHECK_EQ(place.index, cell);
+    CHECK_EQ(state_of(cell), CELL_LIVE);
+    end();
+}
+
+/* ---- a key that may have been forgotten ---- */
+
+static struct hold former; /* of session 1: the lock of the cell's former key */
+static bool cancelled;
+
+static int release_former(unsigned session)
+{
+    if (cancelled)
+        return -ECANCELED;
+    CHECK_EQ(design_word.release(&far.seats[1], &former), 0);
+    return 0;
+}
+
+static unsigned records_in_use(unsigned session)
+{
+    unsigned used = 0;
+    for (unsigned i = 0; i < FAR_RECORDS; i++)
+        used += record_state(far.shadows[session][i]) != RECORD_FREE;
+    return used;
+}
+
+/* An insertion waits for a session that still has the lock of the cell's former key. */
+static void lock_of_former_key(void)
+{
+    struct cell place;
+    begin(PAWL_KEYS_SPARSE, 16);
+    *far_word(table.floor) = 5;
+    CHECK_EQ(hold_open(&far.seats[1], table_home(7, table.home_shift), &former), 0);
+    former.mode = PAWL_EXCLUSIVE;
+    CHECK_EQ(design_word.acquire(&far.seats[1], &former, DEADLINE_TRY), 0);
+    far.waits = release_former;
+    cancelled = true;
+    CHECK_EQ(table_find_or_insert(&far.seats[0], &table, pawl_id(7), &place), -ECANCELED);
+    CHECK_EQ(records_in_use(0), 0);
+    cancelled = false;
+    CHECK_EQ(table_find_or_insert(&far.seats[0], &table, pawl_id(7), &place), 0);
+    CHECK(!design_word.holds(&far.seats[1], &former));
+    CHECK_EQ(place.index, former.index);
+    CHECK_EQ(records_in_use(0), 0);
+    end();
+}
+
+/* ---- sessions ---- */
+
+/* The memory that a design keeps for a session is made once, and is empty whenever the session opens. */
+static void session_state(void)
+{
+    far_open(design_find("citron"), PAWL_KEYS_DENSE, 2, 64);
+    for (unsigned i = 0; i < FAR_SESSIONS; i++) {
+        const struct session_params p = far_session(i);
+        char *state = far.sessions[i].design_state;
+        CHECK(state);
+        *state = 1;
+        CHECK_EQ(session_close(&far.seats[i]), 0);
+        CHECK_EQ(session_open(&far.seats[i], &p), 0);
+        CHECK(far.sessions[i].design_state == state);
+        CHECK_EQ(*state, 0);
+    }
+    far_close();
+}
+
+/* ---- layouts ---- */
 
 static uint64_t buckets(enum pawl_keys keys, uint64_t capacity)
 {
     const struct layout_params p = {.design = &design_word,
                                     .keys = keys,
                                     .capacity = capacity,
-                                    .sessions = SESSIONS,
-                                    .holds = RECORDS,
-                                    .caps = SITE_CAPS,
+                                    .sessions = FAR_SESSIONS,
+                                    .holds = FAR_RECORDS,
+                                    .caps = FAR_CAPS,
                                     .lease_ns = NS_PER_S};
     struct layout_header h;
     struct table t;
@@ -292,6 +371,10 @@ int main(void)
     keys_of_cells();
     sizes();
     limits();
+    names();
+    claims_of_others();
+    lock_of_former_key();
+    session_state();
     one_key_two_sessions(PAWL_KEYS_SPARSE);
     one_key_two_sessions(PAWL_KEYS_NAMED);
     full_table();

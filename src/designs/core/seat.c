@@ -87,6 +87,24 @@ bool seat_lives(const struct seat *seat)
     return false;
 }
 
+#define LOOKS_MAX 16 /* a client whose leases end as fast as they are renewed has none */
+
+bool seats_live(const struct seat *const seats[], unsigned count)
+{
+    for (unsigned look = 0; look < LOOKS_MAX; look++) {
+        for (unsigned i = 0; i < count; i++)
+            if (!seat_lives(seats[i]))
+                return false;
+        bool all = true;
+        uint64_t now = world_now_coarse(seats[0]->world);
+        for (unsigned i = 0; i < count; i++)
+            all &= seat_alive(seats[i], now) && !__atomic_load_n(&seats[i]->me->ended, __ATOMIC_ACQUIRE);
+        if (all)
+            return true;
+    }
+    return false;
+}
+
 /* ---- other sessions ---- */
 
 static uint32_t life_word(const struct seat *seat, uint32_t slot)

@@ -267,6 +267,10 @@ int seat_renew(const struct seat *seat);
  * false, it always does (I8). */
 bool seat_lives(const struct seat *seat);
 
+/* Whether the leases of all these sessions of one client run at one moment (I1). Renewing one takes a round trip, in which that of
+ * another may end: looking at each once is not enough. False: the client is lost. */
+bool seats_live(const struct seat *const seats[], unsigned count);
+
 /* A compare-and-swap whose outcome, should the connection break, is learnt by reading: only for values that no other session would
  * write. 0 and *old as of a plain one. */
 int seat_sure_cas(const struct seat *seat, fab_addr addr, uint64_t expect, uint64_t desired, uint64_t *old);

@@ -197,11 +197,12 @@ static int reader_wait(const struct seat *seat, struct hold *h, struct shift_try
 
 /* Intent before effect (I5), in one round trip; and what the word was before. SHIFT_AGAIN: it had no effect, or the lock is being
  * counted anew. */
-static int step_in(const struct seat *seat, struct hold *h, enum record_state intent, const struct fab_op *op, struct shift_try *t)
+static int step_in(const struct seat *seat, struct hold *h, const struct fab_op *op, struct shift_try *t)
 {
     struct fab_op ops[2] = {*op};
     t->drew = shift_op_draw(seat, h, &ops[1], &t->drawn);
-    int rc = shift_publish_and(seat, h, intent, ops, 1 + t->drew);
+    int rc = h->mode == PAWL_SHARED ? shift_publish_and(seat, h, RECORD_TRY_S, ops, 1 + t->drew)
+                                    : shift_publish_joining(seat, h, ops, 1 + t->drew);
     step_done(seat, STEP_ATOMIC);
     if (rc == -FAB_EUNKNOWN) {
         rc = doubt(seat, h);
@@ -221,7 +222,7 @@ static int enter_reader(const struct seat *seat, struct hold *h, uint64_t deadli
     struct shift_try t = {0};
     struct fab_op op;
     shift_op_add_reader(seat, h->index, &op);
-    int rc = step_in(seat, h, RECORD_TRY_S, &op, &t);
+    int rc = step_in(seat, h, &op, &t);
     if (rc)
         return rc;
     struct shift_entry e = t.seen;
@@ -243,15 +244,19 @@ static int enter_reader(const struct seat *seat, struct hold *h, uint64_t deadli
 
 /* ---- writers (lines 6 to 26) ---- */
 
-/* Line 15. */
-static int tell_pred(const struct seat *seat, const struct hold *h, struct shift_try *t)
+/* Line 15. Where our own notes are far, the look at them goes with it. */
+static int tell_pred(const struct seat *seat, const struct hold *h, struct shift_try *t, struct shift_look *look)
 {
-    struct shift_note note = {.nonce = t->nonce, .value = seat_desc_addr(seat, h->record), .extra = t->seen.rel};
+    const fab_addr mine = seat_desc_addr(seat, h->record);
+    struct shift_note note = {.nonce = t->nonce, .value = mine, .extra = t->seen.rel};
     int rc = shift_find_desc(seat, t->pred, t->told_before, &t->pred_desc);
     t->told_before = true;
-    if (!rc)
-        rc = shift_leave_note(seat, t->pred_desc + offsetof(struct shift_desc, next), h->index, t->seen.era, SHIFT_SUCCESSOR, note);
-    return rc;
+    if (rc)
+        return rc;
+    fab_addr to = t->pred_desc + offsetof(struct shift_desc, next);
+    return look->known ? shift_leave_and_look(seat, to, h->index, t->seen.era, SHIFT_SUCCESSOR, note,
+                                              mine + offsetof(struct shift_desc, grant), look)
+                       : shift_leave_note(seat, to, h->index, t->seen.era, SHIFT_SUCCESSOR, note);
 }
 
 /* Line 16. The note says at which RelCnt the lock is ours, in which epoch, and how many writers came in a row. */
@@ -270,26 +275,39 @@ static bool take_turn(const struct seat *seat, const struct hold *h, struct shif
     return true;
 }
 
+/* As sleep_on, for the note that *look was at. */
+static int sleep_on_note(const struct seat *seat, const struct hold *h, struct shift_try *t, fab_addr at, struct shift_look *look,
+                         uint64_t deadline)
+{
+    if (!look->known)
+        return sleep_on(seat, h, t, look->conds, look->n, deadline);
+    int rc = shift_wait_note(seat, at, look, min_u64(deadline, t->check_at));
+    return rc == -ETIMEDOUT && t->check_at < deadline ? 0 : rc;
+}
+
 static int await_turn(const struct seat *seat, const struct hold *h, struct shift_try *t, uint64_t deadline)
 {
-    fab_addr at = seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, grant);
-    bool told = false;
-    for (;;) {
-        struct shift_look look;
-        shift_look_note(seat, at, &look);
+    const fab_addr at = seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, grant);
+    const bool far = shift_is_far(seat, at);
+    struct shift_look look = {.known = far}; /* none is sound: nothing was seen so far */
+    for (bool told = false;;) {
+        int rc = 0;
+        if (!far)
+            shift_look_note(seat, at, &look);
+        else if (!told && !take_turn(seat, h, t, &look))
+            rc = tell_pred(seat, h, t, &look);
         if (take_turn(seat, h, t, &look))
             return 0;
-        int rc = 0;
-        if (!told) {
-            rc = tell_pred(seat, h, t);
-            told = !rc;
+        if (!told && !far)
+            rc = tell_pred(seat, h, t, &look);
+        if (!told)
             step_done(seat, STEP_TELL);
-        }
+        told = told || !rc;
         if (!rc && time_to_check(seat, t)) {
             rc = watch(seat, h, t);
             told = false; /* a note from long ago may have taken the place of ours */
         } else if (!rc) {
-            rc = sleep_on(seat, h, t, look.conds, look.n, deadline);
+            rc = sleep_on_note(seat, h, t, at, &look, deadline);
         } else if (rc == -FAB_EUNKNOWN && time_to_check(seat, t)) {
             rc = watch(seat, h, t); /* the predecessor cannot be reached: is it alive? */
         }
@@ -375,6 +393,7 @@ static int writer_wait(const struct seat *seat, struct hold *h, struct shift_try
     bool head = !t->pred;
     shift_begin_watch(seat, t);
     if (!head) {
+        t->nonce = world_now(seat->world);
         rc = await_turn(seat, h, t, deadline);
         step_done(seat, STEP_TURN);
         head = !rc;
@@ -397,13 +416,12 @@ static int enter_writer(const struct seat *seat, struct hold *h, uint64_t deadli
 {
     const struct shift_form *f = shift_form(seat);
     const struct shift_entry us = {.tail = shift_name(seat, h)};
-    struct shift_try t = {.nonce = world_now(seat->world)};
+    struct shift_try t = {0};
     struct fab_op op;
     /* Lines 7 to 10; a try compares, so that it joins a free lock only. */
     bool try = deadline == DEADLINE_TRY;
-    shift_clear_note(seat, seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, next));
     shift_op_cas(seat, h->index, (struct shift_entry){0}, try ? SHIFT_TAIL | SHIFT_READERS : 0, us, SHIFT_TAIL, &op);
-    int rc = step_in(seat, h, RECORD_TRY_X, &op, &t);
+    int rc = step_in(seat, h, &op, &t);
     if (rc)
         return rc;
     t.target = shift_rel_add(f, t.seen.rel, t.seen.readers);

@@ -130,9 +130,8 @@ static int upgrade_step(const struct seat *seat, struct hold *h, uint64_t deadli
     next.tail = shift_name(seat, h);
     next.readers--;
     next.rel = shift_rel_add(f, e.rel, 1);
-    shift_clear_note(seat, seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, next));
     shift_op_cas(seat, h->index, e, SHIFT_ALL, next, SHIFT_ALL, &op);
-    rc = shift_publish_and(seat, h, RECORD_TRY_X, &op, 1);
+    rc = shift_publish_joining(seat, h, &op, 1);
     if (rc == -FAB_EUNKNOWN) {
         rc = be_reader_after_all(seat, h);
         return rc ? rc : SHIFT_AGAIN;

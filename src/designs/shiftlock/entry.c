@@ -124,6 +124,22 @@ int shift_cas(const struct seat *seat, uint64_t index, struct shift_entry compar
     return rc;
 }
 
+int shift_look_and_cas(const struct seat *seat, fab_addr at, struct shift_look *look, uint64_t index, struct shift_entry compare,
+                       unsigned compared, struct shift_entry swap, unsigned swapped, struct shift_entry *old)
+{
+    struct shift_note found;
+    struct fab_op ops[2] = {{.verb = FAB_READ, .len = sizeof found, .buf = &found, .addr = at}};
+    shift_op_cas(seat, index, compare, compared, swap, swapped, &ops[1]);
+    fab_keep_order(seat->ep, ops, countof(ops));
+    int rc = fab_batch(seat->ep, ops, countof(ops));
+    if (rc)
+        return rc;
+    look->known = true;
+    look->note = found;
+    *old = shift_unpack(shift_form(seat), ops[1].old);
+    return 0;
+}
+
 /* ---- reading ---- */
 
 static int look(const struct seat *seat, uint64_t index, bool rel_first, struct shift_entry *out)
@@ -293,6 +309,14 @@ void shift_token_drawn(const struct seat *seat, struct hold *h, uint64_t drawn)
 int shift_publish_and(const struct seat *seat, const struct hold *h, enum record_state state, struct fab_op *ops, unsigned n)
 {
     int rc = hold_publish(seat, h, state);
+    fab_keep_order(seat->ep, ops, n);
+    return rc ? rc : fab_batch(seat->ep, ops, n);
+}
+
+int shift_publish_joining(const struct seat *seat, const struct hold *h, struct fab_op *ops, unsigned n)
+{
+    int rc = hold_publish(seat, h, RECORD_TRY_X);
+    shift_clear_note(seat, h);
     fab_keep_order(seat->ep, ops, n);
     return rc ? rc : fab_batch(seat->ep, ops, n);
 }

@@ -74,6 +74,20 @@ void shift_post_note(const struct seat *seat, fab_addr at, uint64_t index, uint3
     fab_post(seat->ep, at, &note, sizeof note);
 }
 
+int shift_leave_and_look(const struct seat *seat, fab_addr to, uint64_t index, uint32_t era, enum shift_kind kind,
+                         struct shift_note note, fab_addr at, struct shift_look *look)
+{
+    struct shift_note found;
+    note = signed_note(seat, index, era, kind, note);
+    struct fab_op ops[] = {{.verb = FAB_WRITE, .len = sizeof note, .buf = &note, .addr = to},
+                           {.verb = FAB_READ, .len = sizeof found, .buf = &found, .addr = at}};
+    assert(shift_is_far(seat, at) && look->known);
+    int rc = fab_batch(seat->ep, ops, countof(ops));
+    if (!rc)
+        look->note = found;
+    return rc;
+}
+
 int shift_leave_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, enum shift_kind kind,
                      struct shift_note note)
 {
@@ -84,8 +98,7 @@ int shift_leave_note(const struct seat *seat, fab_addr at, uint64_t index, uint3
     return rc;
 }
 
-/* Descriptors of a session without memory of its own lie at the node of the locks, and a note is read by one READ. */
-static bool is_far(const struct seat *seat, fab_addr at)
+bool shift_is_far(const struct seat *seat, fab_addr at)
 {
     return !fab_is_shm(seat->ep) && FAB_NODE(at) != seat->ep->node;
 }
@@ -93,7 +106,7 @@ static bool is_far(const struct seat *seat, fab_addr at)
 /* The first load fetches the line, the others find it. Should the note change meanwhile, its sum is wrong. */
 static struct shift_note load(const struct seat *seat, fab_addr at)
 {
-    if (is_far(seat, at)) {
+    if (shift_is_far(seat, at)) {
         struct shift_note far;
         return fab_read(seat->ep, at, &far, sizeof far) ? (struct shift_note){0} : far; /* an error surfaces at the next verb */
     }
@@ -118,9 +131,11 @@ bool shift_read_note(const struct seat *seat, fab_addr at, uint64_t index, uint3
     return true;
 }
 
-void shift_clear_note(const struct seat *seat, fab_addr at)
+/* The sum is wrong without the nonce. Its first word: the record lies before it, and both are then one WRITE. */
+void shift_clear_note(const struct seat *seat, const struct hold *h)
 {
-    fab_local_store64(seat->ep, at + offsetof(struct shift_note, sum), 0);
+    fab_addr next = seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, next);
+    fab_local_store64(seat->ep, next + offsetof(struct shift_note, nonce), 0);
 }
 
 /* First word and last: whichever part of a torn note comes second changes one of them. */
@@ -129,7 +144,7 @@ void shift_look_note(const struct seat *seat, fab_addr at, struct shift_look *ou
     fab_addr sum = at + offsetof(struct shift_note, sum), nonce = at + offsetof(struct shift_note, nonce);
     uint64_t first, last;
     out->n = 2;
-    out->known = is_far(seat, at);
+    out->known = shift_is_far(seat, at);
     if (out->known) {
         out->note = load(seat, at);
         first = out->note.sum;
@@ -140,6 +155,19 @@ void shift_look_note(const struct seat *seat, fab_addr at, struct shift_look *ou
     }
     out->conds[0] = (struct fab_cond){.addr = sum, .mask = UINT32_MAX, .value = first & UINT32_MAX};
     out->conds[1] = (struct fab_cond){.addr = nonce, .mask = UINT32_MAX, .value = last & UINT32_MAX};
+}
+
+int shift_wait_note(const struct seat *seat, fab_addr at, struct shift_look *look, uint64_t deadline)
+{
+    if (!look->known)
+        return fab_wait_any(seat->ep, look->conds, look->n, deadline);
+    struct shift_note *n = &look->note;
+    uint64_t words[] = {n->nonce, n->what, n->value, n->extra, n->sum};
+    static_assert(sizeof words == sizeof *n, "every word of a note is watched");
+    int rc = fab_watch(seat->ep, at, words, countof(words), deadline);
+    if (!rc)
+        *n = (struct shift_note){words[0], words[1], words[2], words[3], words[4]};
+    return rc;
 }
 
 /* ---- the owner's own notes ---- */
@@ -154,9 +182,9 @@ static fab_addr own(const struct seat *seat, const struct hold *h, size_t offset
 void shift_remember(const struct seat *seat, const struct hold *h, struct shift_entry e, struct shift_run run)
 {
     u128 word = shift_pack(shift_form(seat), e);
-    fab_own_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[0])), (uint64_t)word);
-    fab_own_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[1])), (uint64_t)(word >> 64));
-    fab_own_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, writers)), run.writers << WRITERS_SHIFT | run.lag);
+    fab_private_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[0])), (uint64_t)word);
+    fab_private_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, mine[1])), (uint64_t)(word >> 64));
+    fab_private_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, writers)), run.writers << WRITERS_SHIFT | run.lag);
 }
 
 struct shift_entry shift_recall(const struct seat *seat, const struct hold *h, struct shift_run *run)
@@ -170,7 +198,7 @@ struct shift_entry shift_recall(const struct seat *seat, const struct hold *h, s
 
 void shift_join(const struct seat *seat, const struct hold *h, uint64_t rel)
 {
-    fab_own_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, joined)), rel);
+    fab_private_store64(seat->ep, own(seat, h, offsetof(struct shift_desc, joined)), rel);
 }
 
 uint64_t shift_joined(const struct seat *seat, const struct hold *h)

@@ -116,12 +116,14 @@ int shift_await_successor(const struct seat *seat, const struct hold *h, struct 
     uint64_t step_ns = seat->space->check_ns / 2;
     for (unsigned checks = 0; checks < SUCCESSOR_CHECKS; checks++) {
         uint64_t until = add_saturating(world_now(seat->world), step_ns);
-        while (world_now(seat->world) < until) {
-            struct shift_look look;
-            shift_look_note(seat, at, &look);
+        struct shift_look look = {0};
+        for (bool seen = false; world_now(seat->world) < until;) {
+            if (!seen)
+                shift_look_note(seat, at, &look);
             if (successor(seat, h, e, &look, out))
                 return 0;
-            int rc = fab_wait_any(seat->ep, look.conds, look.n, until);
+            int rc = shift_wait_note(seat, at, &look, until);
+            seen = !rc && look.known; /* by the end of the wait */
             if (rc == -ECANCELED)
                 break; /* a release is not given up */
             if (rc && rc != -ETIMEDOUT && (rc = seat_retry(seat, rc)))
@@ -178,18 +180,22 @@ static bool lags(const struct seat *seat, struct shift_entry now, struct shift_e
     return now.era == known.era && now.epoch == known.epoch && !shift_rel_reached(shift_form(seat), now.rel, known.rel);
 }
 
-/* A compare-and-swap that hands over or frees the lock. 1: done; 0: *old is the entry that it found instead. */
+/* A compare-and-swap that hands over or frees the lock. 1: done; 0: *old is the entry that it found instead. `look`, if not null:
+ * the look at our successor's note goes with it, and if there is one, RelCnt that lags is not waited for. */
 static int step(const struct seat *seat, const struct hold *h, struct shift_entry e, unsigned compared, struct shift_entry next,
-                unsigned swapped, struct shift_entry *old)
+                unsigned swapped, struct shift_look *look, struct shift_entry *old)
 {
+    const fab_addr at = seat_desc_addr(seat, h->record) + offsetof(struct shift_desc, next);
+    struct shift_note note;
     for (uint64_t since = 0;;) {
-        int rc = shift_cas(seat, h->index, e, compared, next, swapped, old);
+        int rc = look ? shift_look_and_cas(seat, at, look, h->index, e, compared, next, swapped, old)
+                      : shift_cas(seat, h->index, e, compared, next, swapped, old);
         step_done(seat, STEP_ATOMIC);
         if (rc)
             return rc;
         if (shift_matches(*old, e, compared))
             return 1;
-        if (!lags(seat, *old, e))
+        if (!lags(seat, *old, e) || (look && successor(seat, h, e, look, &note)))
             return 0;
         rc = await_lag(seat, &since);
         if (rc)
@@ -212,7 +218,7 @@ static int hand_over_at_once(const struct seat *seat, const struct hold *h, stru
     run.writers++;
     run.lag++;
     shift_post_note(seat, grant_of(succ), h->index, e.era, SHIFT_HANDOVER, grant_note(succ, next, next.rel, run));
-    int rc = step(seat, h, e, bound_to(seat, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH), next, PASSED, &old);
+    int rc = step(seat, h, e, bound_to(seat, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH), next, PASSED, NULL, &old);
     return rc > 0 ? 0 : rc ? rc : SHIFT_AGAIN;
 }
 
@@ -239,7 +245,7 @@ static int hand_over(const struct seat *seat, const struct hold *h, struct shift
     if (readers_turn && shift_knob(seat, SHIFT_KEEP_ON)) { /* unless no reader waits */
         struct shift_entry unread = e;
         unread.readers = 0;
-        int rc = step(seat, h, unread, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH | SHIFT_READERS, next, PASSED, &old);
+        int rc = step(seat, h, unread, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH | SHIFT_READERS, next, PASSED, NULL, &old);
         if (rc < 0)
             return rc;
         if (rc) /* a reader that comes now waits for N writers from here on */
@@ -248,7 +254,7 @@ static int hand_over(const struct seat *seat, const struct hold *h, struct shift
             return SHIFT_AGAIN;
     }
     next.epoch = readers_turn ? !e.epoch : e.epoch;
-    int rc = step(seat, h, e, compared, next, PASSED, &old);
+    int rc = step(seat, h, e, compared, next, PASSED, NULL, &old);
     if (rc <= 0)
         return rc ? rc : SHIFT_AGAIN;
     if (!readers_turn)
@@ -258,14 +264,14 @@ static int hand_over(const struct seat *seat, const struct hold *h, struct shift
     return shift_tell(seat, h, succ, SHIFT_MODE_CHANGED, next, shift_rel_add(f, next.rel, old.readers), (struct shift_run){0});
 }
 
-/* Line 6: no writer is known behind us. 1: the lock is free; 0: *e is the entry that was found. */
-static int free_lock(const struct seat *seat, const struct hold *h, struct shift_entry *e, uint64_t mine)
+/* Line 6: no writer is known behind us. 1: the lock is free; 0: *e is the entry that was found. `look`: see step. */
+static int free_lock(const struct seat *seat, const struct hold *h, struct shift_entry *e, uint64_t mine, struct shift_look *look)
 {
     const unsigned compared = bound_to(seat, SHIFT_TAIL | SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH);
     struct shift_entry old, next = {.rel = shift_rel_after(shift_form(seat), e->rel, mine), .epoch = !e->epoch};
     if (lost(seat))
         return -PAWL_ELOST;
-    int rc = step(seat, h, *e, compared, next, SHIFT_TAIL | SHIFT_REL | SHIFT_EPOCH, &old);
+    int rc = step(seat, h, *e, compared, next, SHIFT_TAIL | SHIFT_REL | SHIFT_EPOCH, look, &old);
     if (rc < 0)
         return rc;
     if (rc) {
@@ -310,12 +316,14 @@ static int free_or_hand_over(const struct seat *seat, const struct hold *h, stru
                              struct shift_run run)
 {
     struct shift_note succ;
-    if (!successor(seat, h, *e, NULL, &succ)) {
+    struct shift_look look;
+    const bool far = shift_is_far(seat, seat_desc_addr(seat, h->record)); /* a look would take a round trip of its own */
+    if (far || !successor(seat, h, *e, NULL, &succ)) {
         e->tail = shift_name(seat, h);
-        int rc = free_lock(seat, h, e, mine);
+        int rc = free_lock(seat, h, e, mine, far ? &look : NULL);
         if (rc)
             return rc > 0 ? RELEASED : rc;
-        rc = find_successor(seat, h, *e, &succ);
+        rc = far && successor(seat, h, *e, &look, &succ) ? 0 : find_successor(seat, h, *e, &succ);
         if (rc == SHIFT_AGAIN && !shift_recounting(*e))
             return look_again(seat, h, e, mine);
         if (rc)

@@ -143,6 +143,8 @@ static inline uint32_t shift_readers_max(const struct shift_form *f)
 
 /* ---- entry.c ---- */
 
+struct shift_look;
+
 /* An atomic on an entry, ready for a batch. */
 void shift_op_cas(const struct seat *seat, uint64_t index, struct shift_entry compare, unsigned compared, struct shift_entry swap,
                   unsigned swapped, struct fab_op *op);
@@ -151,6 +153,10 @@ void shift_op_add_reader(const struct seat *seat, uint64_t index, struct fab_op 
 /* Compares and replaces the named fields; *old is what was there, all of it. */
 int shift_cas(const struct seat *seat, uint64_t index, struct shift_entry compare, unsigned compared, struct shift_entry swap,
               unsigned swapped, struct shift_entry *old);
+
+/* The same after a look at a note, which is far, in one round trip. */
+int shift_look_and_cas(const struct seat *seat, fab_addr at, struct shift_look *look, uint64_t index, struct shift_entry compare,
+                       unsigned compared, struct shift_entry swap, unsigned swapped, struct shift_entry *old);
 bool shift_matches(struct shift_entry a, struct shift_entry b, unsigned fields);
 
 /* Reads an entry in two parts. The first part is not newer than the second (128-bit READs are not atomic). */
@@ -180,6 +186,9 @@ unsigned shift_op_draw(const struct seat *seat, const struct hold *h, struct fab
 /* Writes a record's word and does the verbs after it: intent before effect (I5). */
 int shift_publish_and(const struct seat *seat, const struct hold *h, enum record_state state, struct fab_op *ops, unsigned n);
 
+/* The same of a writer that joins the queue, whose descriptor has no note of a successor then. */
+int shift_publish_joining(const struct seat *seat, const struct hold *h, struct fab_op *ops, unsigned n);
+
 /* Claims a hold for this task among the tasks of the session: -PAWL_ENOTOWNER if it is not in that state, or not that one: a
  * copy of the grant from before a conversion has the same record, but another token. */
 int shift_claim(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to);
@@ -205,12 +214,14 @@ struct shift_note {
 
 /* A descriptor, in the memory of the session that waits or holds. */
 struct shift_desc {
-    struct shift_note next; /* written by the successor */
-    /* The owner's own: the entry when the lock was granted; consecutive writers and lag. */
+    /* The owner's own, which no other client reads: the entry when the lock was granted; consecutive writers and lag. */
     uint64_t mine[2], writers;
     struct shift_note grant; /* written by the predecessor */
-    /* RelCnt when it joined, the token; and over a fabric, the hold record. */
-    uint64_t joined, token, record;
+    uint64_t joined;         /* RelCnt when it joined; the owner's own, too */
+    /* The token; over a fabric, the hold record; the note of the successor. In this order what the owner writes before a step into
+     * the lock (record, no note) is one WRITE, and what it writes before a step out (token, record) is another. */
+    uint64_t token, record;
+    struct shift_note next;
 };
 static_assert(sizeof(struct shift_desc) == 2 * CACHE_LINE, "descriptors do not share lines");
 
@@ -221,7 +232,7 @@ int shift_find_desc(const struct seat *seat, uint32_t name, bool again, fab_addr
 int shift_leave_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, enum shift_kind kind,
                      struct shift_note note);
 
-/* The same without waiting until it has arrived. */
+/* The same without waiting until it has arrived. The next verb must follow at once: it may take the note along. */
 void shift_post_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, enum shift_kind kind,
                      struct shift_note note);
 
@@ -234,10 +245,21 @@ struct shift_look {
 };
 void shift_look_note(const struct seat *seat, fab_addr at, struct shift_look *out);
 
+/* Whether notes there are read by verbs: descriptors of a session without memory of its own lie at the node of the locks. Then a
+ * look costs no round trip that goes with a note to another client, or with the end of a wait. */
+bool shift_is_far(const struct seat *seat, fab_addr at);
+int shift_leave_and_look(const struct seat *seat, fab_addr to, uint64_t index, uint32_t era, enum shift_kind kind,
+                         struct shift_note note, fab_addr at, struct shift_look *look);
+
+/* Waits until it is not as in *look, which then has it if it is far: see fab_watch. */
+int shift_wait_note(const struct seat *seat, fab_addr at, struct shift_look *look, uint64_t deadline);
+
 /* A note of ours, if it is whole and about this lock in this era. `look`: one that was just taken; null: none. */
 bool shift_read_note(const struct seat *seat, fab_addr at, uint64_t index, uint32_t era, const struct shift_look *look,
                      struct shift_note *out);
-void shift_clear_note(const struct seat *seat, fab_addr at);
+
+/* No successor has left a note so far. */
+void shift_clear_note(const struct seat *seat, const struct hold *h);
 static inline enum shift_kind shift_note_kind(const struct shift_note *n)
 {
     return (enum shift_kind)(n->what >> 56);

@@ -153,7 +153,7 @@ static bool forgot(const struct cluster *cl)
 }
 
 /* Whatever the design runs on. */
-static void report(const struct campaign *c, struct campaign_result *out)
+static void report(struct campaign *c, struct campaign_result *out)
 {
     *out = c->done;
     out->violations = c->oracle.violations;
@@ -168,6 +168,7 @@ static void report(const struct campaign *c, struct campaign_result *out)
         if (!(c->design->packet ? c->rack.clients[i].finished : c->cluster.clients[i].finished)) {
             snprintf(out->why, sizeof out->why, "I9: client %u did not get on after everything had healed (%u of %u done)", i,
                      *c->clients_done, c->clients);
+            campaign_violated(c, out->why);
             break;
         }
 }
@@ -266,7 +267,9 @@ static int begin(struct campaign *c, uint64_t safety_ns, unsigned clients)
 {
     c->safety_ns = safety_ns;
     c->clients = clients;
-    return oracle_init(&c->oracle, c->locks, c->design->features & DESIGN_TOKENS, valid, c);
+    int rc = oracle_init(&c->oracle, c->locks, c->design->features & DESIGN_TOKENS, valid, c);
+    c->oracle.told = campaign_violated;
+    return rc;
 }
 
 static int run_cluster(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)

@@ -78,6 +78,12 @@ static void note(const struct actor *a, const char *what, uint64_t x, uint64_t y
     sim_note(a->process->sim, what, a->process->host->id, x, y);
 }
 
+void campaign_violated(void *ctx, const char *text)
+{
+    const struct campaign *c = ctx;
+    sim_remark(c->sim, "VIOLATION", text);
+}
+
 /* ---- holds that end by themselves ---- */
 
 /* Holder, lock and token travel in an event's tag. */
@@ -130,7 +136,6 @@ static void note_range(const struct actor *a, const struct hold *h)
 void campaign_granted(struct actor *a, uint64_t lock, const struct hold *h)
 {
     struct campaign *c = campaign_of(a);
-    uint64_t before = c->oracle.violations;
     if (!will_end(a, lock, h))
         return;
     note(a, h->mode == PAWL_SHARED ? "GRANTED shared" : "GRANTED exclusive", lock, h->token);
@@ -138,8 +143,6 @@ void campaign_granted(struct actor *a, uint64_t lock, const struct hold *h)
     note_range(a, h);
     const struct oracle_holder holder = holder_of(a, h);
     oracle_granted_range(&c->oracle, lock, &holder);
-    if (c->oracle.violations > before)
-        note(a, "VIOLATION", lock, h->token);
 }
 
 /* Holding: writes to the resource, most often briefly, sometimes for long. */

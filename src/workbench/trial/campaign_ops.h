@@ -52,6 +52,9 @@ static inline struct campaign *campaign_of(const struct actor *a)
     return a->user;
 }
 
+/* Of the oracle: a violation has a line in the trace, at the time when it is known. */
+void campaign_violated(void *ctx, const char *text);
+
 /* Every task holds on its own. */
 static inline unsigned campaign_who(const struct actor *a)
 {

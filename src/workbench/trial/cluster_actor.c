@@ -168,9 +168,12 @@ static int actor_lock_all(struct actor *a, const pawl_want *wants, unsigned coun
     for (; to < c->params.nodes && !rc; to++)
         rc = lock_part(a, to, wants, count, deadline, holds);
     /* Locks of the first nodes were granted some time ago: their leases must still run (I1). */
-    for (unsigned i = 0; i < count && !rc && c->params.nodes > 1; i++)
-        if (!seat_lives(&cluster_task_of(a)->lockers[cluster_node_of(c, wants[i].key)].seat))
-            rc = told(a, -PAWL_ELOST);
+    if (!rc && c->params.nodes > 1) {
+        const struct seat *seats[ACTOR_WANTS_MAX];
+        for (unsigned i = 0; i < count; i++)
+            seats[i] = &cluster_task_of(a)->lockers[cluster_node_of(c, wants[i].key)].seat;
+        rc = seats_live(seats, count) ? 0 : told(a, -PAWL_ELOST);
+    }
     if (!rc || rc == -PAWL_ELOST)
         return rc;
     for (unsigned i = 0; i < count; i++) {

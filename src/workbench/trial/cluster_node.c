@@ -17,8 +17,8 @@ struct connect_request {
     uint64_t proof, lease_ns;
 };
 struct connect_answer {
-    uint64_t proof, lease;
-    uint32_t slot;
+    uint64_t proof;
+    struct session_place place;
     int32_t rc;
 };
 
@@ -39,11 +39,8 @@ static void admit_task(void *arg)
         if (fab_recv(ep, &m, DEADLINE_NEVER) || m.len != sizeof request)
             continue;
         memcpy(&request, m.data, sizeof request);
-        struct session_place place = {0};
         struct connect_answer answer = {.proof = request.proof};
-        answer.rc = session_assign(&seat, request.proof, request.lease_ns, &place);
-        answer.slot = place.slot;
-        answer.lease = place.lease;
+        answer.rc = session_assign(&seat, request.proof, request.lease_ns, &answer.place);
         fab_send(ep, m.from, &answer, sizeof answer);
     }
 }
@@ -62,7 +59,7 @@ int cluster_connect(const struct cluster_node *node, struct fab_ep *ep, const st
     }
     if (rc)
         return rc;
-    *out = (struct session_place){.slot = answer.slot, .lease = answer.lease};
+    *out = answer.place;
     return answer.rc;
 }
 

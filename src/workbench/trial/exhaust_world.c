@@ -333,6 +333,7 @@ int exhaust_world_make(const struct exhaust_params *p, FILE *trace, struct exhau
     c->timeout = p->design->features & DESIGN_TIMEOUT;
     c->units = p->design->features & DESIGN_RANGES ? UNITS : 0;
     int rc = oracle_init(&c->oracle, 1, p->design->features & DESIGN_TOKENS, valid, c);
+    c->oracle.told = campaign_violated;
     if (!rc)
         rc = p->design->packet ? make_rack(w, &w->model, trace) : make_cluster(w, &w->model, trace);
     if (rc) {

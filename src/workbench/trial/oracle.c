@@ -23,12 +23,15 @@ void oracle_free(struct oracle *o)
 
 void oracle_violation(struct oracle *o, const char *format, ...)
 {
-    if (o->violations++ == 0) {
-        va_list args;
-        va_start(args, format);
-        vsnprintf(o->first, sizeof o->first, format, args);
-        va_end(args);
-    }
+    char text[ORACLE_TEXT_LEN];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (o->violations++ == 0)
+        memcpy(o->first, text, sizeof text);
+    if (o->told)
+        o->told(o->ctx, text);
 }
 
 static const char *mode_name(enum pawl_mode mode)

@@ -60,6 +60,7 @@ struct oracle {
     uint64_t lock_count;
     bool tokens; /* the design has them */
     oracle_valid_fn valid;
+    void (*told)(void *ctx, const char *text); /* of each violation, when it is known; null: only the first is kept */
     void *ctx;
     uint64_t grants, releases, writes;
     struct overtaking (*overtaking)(unsigned others, enum pawl_mode mode); /* null: no bound is checked */

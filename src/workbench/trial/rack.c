@@ -90,7 +90,7 @@ struct outbox *rack_host_outbox(struct rack_host *h)
 
 /* Whether a process that died at the end of this change would leave what was before it: then it would at every earlier point, too,
  * since every line is logged before its first change. */
-static void check_undo(struct rack_host *h)
+void rack_host_commit(struct rack_host *h)
 {
     uint64_t bytes = memory_bytes(h->rack);
     char *copy = h->before + bytes;
@@ -124,7 +124,7 @@ void rack_host_flush(struct rack_host *h)
 {
     struct rack *r = h->rack;
     struct outbox *o = &r->outbox;
-    check_undo(h);
+    rack_host_commit(h);
     rack_send_all(r, h->host);
     for (unsigned i = 0; i < o->wakes; i++) {
         struct sim_ticket *t = &h->waiters[o->wake[i]];

@@ -228,6 +228,7 @@ uint64_t rack_clock(const struct rack_host *h);
 struct outbox *rack_host_outbox(struct rack_host *h);
 /* Sends what the outbox holds and wakes the requests that it names; afterwards the host ticks soon. */
 void rack_host_flush(struct rack_host *h);
+void rack_host_commit(struct rack_host *h); /* the change is complete; its packets leave with those of the next ones */
 void rack_session_dead(struct rack_client *c);
 static inline uint16_t rack_client_port(const struct rack_client *c)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The clients of the simulated rack: sessions, and what an actor calls. */
+#include "designs/packet/gather.h"
 #include "workbench/trial/rack.h"
 
 #include <errno.h>
@@ -131,20 +132,40 @@ static int take_reply(struct rack_client *c, uint32_t request, pawl_call *call)
     return rc;
 }
 
+/* Everything of a request but its number. */
+static struct packet_ask ask_of(const struct actor *a, pawl_key key, enum pawl_mode mode, bool try)
+{
+    const struct rack_client *c = rack_task_of(a)->client;
+    return (struct packet_ask){.thread = a->number + 1,
+                               .tenant = c->tenant,
+                               .priority = c->priority,
+                               .port = rack_client_port(c),
+                               .mode = mode,
+                               .index = key.id,
+                               .try = try};
+}
+
+/* After the answer: the hold, unless the session has ended meanwhile. */
+static int take_hold(struct rack_client *c, pawl_key key, const struct packet_ask *ask, const struct packet_answer *answer,
+                     struct hold *out)
+{
+    if (!rack_client_valid(c))
+        return too_late(c, ask->request); /* I1: asked afterwards */
+    if (c->rack->coordinator)
+        rack_watch_index(c->rack, ask->index, key.id);
+    *out =
+        (struct hold){.index = key.id, .token = answer->token, .record = ask->request, .mode = ask->mode, .end = RANGE_UNITS_MAX};
+    return 0;
+}
+
 /* `call`: something to be done under the lock; `out` is then null if the lock is not kept. */
 static int lock_and_call(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, struct hold *out)
 {
     struct rack_client *c = rack_task_of(a)->client;
-    struct packet_ask ask = {.bytes = call ? call->bytes : NULL,
-                             .len = call ? (uint32_t)call->len : 0,
-                             .once = !out,
-                             .thread = a->number + 1,
-                             .tenant = c->tenant,
-                             .priority = c->priority,
-                             .port = rack_client_port(c),
-                             .mode = mode,
-                             .index = key.id,
-                             .try = deadline == DEADLINE_TRY};
+    struct packet_ask ask = ask_of(a, key, mode, deadline == DEADLINE_TRY);
+    ask.bytes = call ? call->bytes : NULL;
+    ask.len = call ? (uint32_t)call->len : 0;
+    ask.once = !out;
     struct packet_answer answer;
     if (!rack_client_valid(c))
         return -PAWL_ELOST;
@@ -164,14 +185,9 @@ static int lock_and_call(struct actor *a, pawl_key key, enum pawl_mode mode, uin
         return 0;
     }
     note_end(a, !rc && rack_client_valid(c));
-    if (!rc && !rack_client_valid(c))
-        return too_late(c, ask.request); /* I1: asked afterwards */
     if (rc)
         return rack_client_valid(c) ? rc : -PAWL_ELOST;
-    if (c->rack->coordinator)
-        rack_watch_index(c->rack, ask.index, key.id);
-    *out = (struct hold){.index = key.id, .token = answer.token, .record = ask.request, .mode = mode, .end = RANGE_UNITS_MAX};
-    return 0;
+    return take_hold(c, key, &ask, &answer, out);
 }
 
 static int actor_lock(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
@@ -235,19 +251,90 @@ static int actor_convert(struct actor *a, struct hold *h, enum pawl_mode mode, u
     return 0;
 }
 
-/* In the order of the indexes, which is the order in which they are given (campaigns); all or none. */
+/* ---- several locks at once, in the order in which they are given (campaigns) ---- */
+
+struct rack_gathering {
+    struct actor *a;
+    const pawl_want *wants;
+    uint64_t deadline;
+    struct hold *holds;
+    struct packet_ask asks[ACTOR_WANTS_MAX];
+    struct packet_answer answers[ACTOR_WANTS_MAX];
+    bool at_once[ACTOR_WANTS_MAX]; /* by the short way */
+    bool lost;
+};
+
+static void gather_send(void *caller)
+{
+    const struct rack_gathering *g = caller;
+    rack_host_flush(rack_task_of(g->a)->client->host);
+}
+
+static int gather_ask(void *caller, unsigned i, bool wait)
+{
+    struct rack_gathering *g = caller;
+    struct rack_client *c = rack_task_of(g->a)->client;
+    const struct packet_design *d = design_of(c);
+    if (wait) /* gather_answer does all of it */
+        return 0;
+    if (!rack_client_valid(c))
+        return -PAWL_ELOST;
+    int rc = idle_request(c, &g->asks[i].request);
+    if (rc)
+        return rc;
+    c->host->waiters[g->asks[i].request] = sim_ticket_take(g->a->task); /* not for another task, even if it is answered soon */
+    if (c->rack->coordinator)
+        c->host->keys[g->asks[i].request] = g->wants[i].key.id;
+    g->at_once[i] = d->local_acquire && !d->local_acquire(c->host->memory, &g->asks[i], rack_clock(c->host), &g->answers[i]);
+    if (g->at_once[i])
+        return 0;
+    rc = d->acquire(c->host->memory, &g->asks[i], rack_clock(c->host), rack_host_outbox(c->host));
+    rack_host_commit(c->host);
+    if (rc < 0)
+        c->host->waiters[g->asks[i].request].task = NULL;
+    return rc < 0 ? rc : 0;
+}
+
+static int gather_answer(void *caller, unsigned i, bool wait)
+{
+    struct rack_gathering *g = caller;
+    struct rack_client *c = rack_task_of(g->a)->client;
+    if (wait)
+        return actor_lock(g->a, g->wants[i].key, g->wants[i].mode, g->deadline, &g->holds[i]);
+    int rc = 0;
+    if (g->at_once[i])
+        take_time(c, g->a->task);
+    else
+        rc = answer_of(c, g->a->task, g->asks[i].request, g->deadline == DEADLINE_TRY ? DEADLINE_NEVER : g->deadline,
+                       &g->answers[i]);
+    c->host->waiters[g->asks[i].request].task = NULL;
+    if (rc)
+        return rack_client_valid(c) ? rc : -PAWL_ELOST;
+    note_wait(g->a, g->asks[i].request, g->wants[i].key.id, g->wants[i].mode); /* it has not waited, but now it holds */
+    note_end(g->a, rack_client_valid(c));
+    return take_hold(c, g->wants[i].key, &g->asks[i], &g->answers[i], &g->holds[i]);
+}
+
+static void gather_give_back(void *caller, unsigned i)
+{
+    struct rack_gathering *g = caller;
+    if (actor_unlock(g->a, &g->holds[i]) == -PAWL_ELOST)
+        g->lost = true;
+}
+
 static int actor_lock_all(struct actor *a, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
 {
-    unsigned n = 0;
+    static const struct gather_ops ops = {
+        .ask = gather_ask, .send = gather_send, .answer = gather_answer, .give_back = gather_give_back};
+    struct rack_client *c = rack_task_of(a)->client;
+    struct rack_gathering g = {.a = a, .wants = wants, .deadline = deadline, .holds = holds};
     int rc = 0;
-    for (; n < count && !rc; n++)
-        rc = actor_lock(a, wants[n].key, wants[n].mode, deadline, &holds[n]);
-    if (!rc)
-        return 0;
-    for (n--; n-- > 0;)
-        if (actor_unlock(a, &holds[n]) == -PAWL_ELOST)
-            rc = -PAWL_ELOST;
-    return rc;
+    for (unsigned i = 0; i < count && !rc; i++) {
+        g.asks[i] = ask_of(a, wants[i].key, wants[i].mode, true);
+        rc = c->rack->coordinator ? rack_find(a, wants[i].key.id, deadline, &g.asks[i]) : 0;
+    }
+    rc = rc ? rc : gather(&ops, &g, count, deadline != DEADLINE_TRY);
+    return rc && g.lost ? -PAWL_ELOST : rc;
 }
 
 static int actor_query(struct actor *a, pawl_key key, pawl_state *out)

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reaching the memory of a node by libfabric: the node's process tells how, by the wire of memory nodes, and fences. */
+#include "client/far.h"
+#include "lib/explain.h"
+#include "pawl.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define ASSIGN_NS (3 * NS_PER_S) /* for which a node is asked for a slot */
+
+static int renew(void *ctx, uint32_t number, uint64_t deadline, struct verbs_way *out)
+{
+    struct node_udp *u = ctx;
+    struct verbs_attach a = {.number = number};
+    int rc = fab_node_attach(&u->node, &a, deadline);
+    if (!rc && a.code)
+        rc = a.code;
+    if (!rc)
+        *out = a.way;
+    return rc;
+}
+
+static int fence(void *ctx, uint32_t peer, uint64_t proof)
+{
+    struct node_udp *u = ctx;
+    return fab_fence(&u->node.fab, peer, proof);
+}
+
+static int explain_way(int rc, const char *name)
+{
+    if (rc == -ETIMEDOUT)
+        return explain(rc, "the memory node of %s does not answer", name);
+    if (rc == -ENOMEM)
+        return explain(rc,
+                       "the memory node of %s cannot register its memory for another client: its memory-lock limit may be too low "
+                       "('ulimit -l unlimited' in the shell that starts it; its own messages say more)",
+                       name);
+    return explain(rc, "the memory node of %s does not say how its memory is reached: %s", name,
+                   strerror(rc < -1000 ? EPROTO : -rc));
+}
+
+int far_fabric_open(struct node_udp *u, const char *name, uint64_t deadline, struct fab_ofi **out)
+{
+    struct verbs_way way;
+    const struct fab_ofi_io io = {
+        .ctx = u, .renew = renew, .fence = fence, .changes = &u->node.changes, .lease_ns = u->node.lease_ns};
+    int rc = renew(u, 0, deadline, &way);
+    if (rc)
+        return explain_way(rc, name);
+    way.provider[sizeof way.provider - 1] = 0;
+    if (way.address_len > sizeof way.address)
+        return explain_way(-EPROTO, name);
+    rc = fab_ofi_open(&way, u->node.fab.size, &io, deadline, out);
+    if (!rc)
+        fab_ofi_ep(*out)->id = u->node.client;
+    return rc;
+}
+
+int far_fabric_assign(struct node_udp *u, const struct fab_ofi *o, const char *name, uint64_t lease_ns, struct session_place *out)
+{
+    struct verbs_attach a = {.number = fab_ofi_renewals(o), .lease_ns = lease_ns};
+    int rc = fab_node_attach(&u->node, &a, world_now(&world_real) + ASSIGN_NS);
+    if (rc)
+        return explain_way(rc, name);
+    if (a.code)
+        return a.code;
+    *out = (struct session_place){.slot = a.slot, .lease = a.lease};
+    return 0;
+}

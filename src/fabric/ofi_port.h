@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared by the files that call libfabric: the library, and one endpoint of it with its queue and registered buffers. */
+#ifndef PAWL_FABRIC_OFI_PORT_H
+#define PAWL_FABRIC_OFI_PORT_H
+
+#include "fabric/ofi.h"
+
+#include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+
+#define OFI_VERSION FI_VERSION(1, 17)
+
+struct ofi_port {
+    struct fi_info *info;
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    struct fid_cq *cq;
+    struct fid_av *av;
+    struct fid_ep *ep;
+    struct ofi_provider provider;
+};
+
+/* One end. `way`: the other end that it will reach, null: none; `at`: the interface that others will reach; of both one. `sleeps`:
+ * its queue has a descriptor to wait for. Explained. */
+int ofi_port_open(struct ofi_port *p, const char *provider, const struct verbs_way *way, const struct net_addr *at, bool sleeps);
+void ofi_port_close(struct ofi_port *p);
+
+/* Libfabric's words for an error code of its own, positive or negative. */
+const char *ofi_error(int code);
+
+#endif

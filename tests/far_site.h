@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A space with a few sessions on a fabric of plain memory that a test can break: before each batch of verbs the test is asked what
+ * becomes of it, and may do what other sessions do meanwhile. Nothing waits, and there are no threads. */
+#ifndef PAWL_TESTS_FAR_SITE_H
+#define PAWL_TESTS_FAR_SITE_H
+
+#include "cluster/layout.h"
+#include "cluster/session.h"
+#include "fabric/lower.h"
+#include "tests/check.h"
+#include "world/world.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FAR_SESSIONS 3
+#define FAR_RECORDS 8
+#define FAR_DESC_WORDS 32 /* of a hold's descriptor, in the books of its session */
+#define FAR_CAPS (FAB_ATOMIC128 | FAB_ORDERED | FAB_MASKED | FAB_SHARED_CLOCK)
+#define FAR_ANSWER_LOST 1 /* the verbs take effect, and their outcome is unknown */
+
+static struct far_site {
+    char *memory;
+    struct layout_header header;
+    struct space space;
+    struct session sessions[FAR_SESSIONS];
+    uint64_t shadows[FAR_SESSIONS][FAR_RECORDS];
+    struct record_range ranges[FAR_SESSIONS][FAR_RECORDS];
+    uint64_t descs[FAR_SESSIONS][FAR_RECORDS * FAR_DESC_WORDS];
+    struct sighting seen[FAR_SESSIONS][FAR_SESSIONS];
+    struct fab_ep eps[FAR_SESSIONS];
+    struct seat seats[FAR_SESSIONS];
+    /* 0: the batch takes place; FAR_ANSWER_LOST; or the error with which it fails, without effect. Null: all take place. */
+    int (*before)(unsigned session, const struct fab_op *ops, unsigned n);
+    int (*waits)(unsigned session); /* the outcome of a wait. Null: a word has changed, and a pause is over */
+    int fence_rc;
+    unsigned fences; /* how often one was asked for */
+} far;
+
+static inline void *far_at(fab_addr addr)
+{
+    return far.memory + FAB_OFFSET(addr);
+}
+
+static inline uint64_t *far_word(fab_addr addr)
+{
+    return far_at(addr);
+}
+
+static inline void far_execute(const struct fab_op *op, u128 *old)
+{
+    u128 word = 0;
+    if (op->verb == FAB_READ) {
+        memcpy(op->buf, far_at(op->addr), op->len);
+    } else if (op->verb == FAB_WRITE) {
+        memcpy(far_at(op->addr), op->buf, op->len);
+    } else {
+        memcpy(&word, far_at(op->addr), op->width);
+        *old = word;
+        word = fab_verb_result(op, word);
+        memcpy(far_at(op->addr), &word, op->width);
+    }
+}
+
+static int far_batch(struct fab_ep *ep, struct fab_op *ops, unsigned n)
+{
+    int rc = far.before ? far.before(ep->id, ops, n) : 0;
+    for (unsigned i = 0; i < n && rc >= 0; i++)
+        far_execute(&ops[i], &ops[i].old);
+    return rc > 0 ? -FAB_EUNKNOWN : rc;
+}
+
+static void far_post(struct fab_ep *ep, const struct fab_op *op)
+{
+    u128 old;
+    far_execute(op, &old);
+}
+
+static int far_wait(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline)
+{
+    return far.waits ? far.waits(ep->id) : n ? 0 : -ETIMEDOUT;
+}
+
+static int far_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)
+{
+    return 0;
+}
+
+static int far_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)
+{
+    far.fences++;
+    return far.fence_rc;
+}
+
+/* All memory is node 0's, and that of every session, too. */
+static uint64_t far_local(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value)
+{
+    uint64_t old = *far_word(addr);
+    CHECK(verb == FAB_READ || verb == FAB_WRITE);
+    if (verb == FAB_WRITE)
+        *far_word(addr) = value;
+    return old;
+}
+
+static uint64_t far_own(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t value)
+{
+    return far_local(ep, verb, addr, 0, value);
+}
+
+static const struct fab_ops far_ops = {.batch = far_batch,
+                                       .post = far_post,
+                                       .wait = far_wait,
+                                       .wake = far_wake,
+                                       .fence = far_fence,
+                                       .local = far_local,
+                                       .own = far_own};
+
+static inline struct session_params far_session(unsigned i)
+{
+    return (struct session_params){.lease_ns = far.header.lease_ns, .proof = i + 1, .label = "test"};
+}
+
+/* Units, and room to grow fourfold, only for designs with ranges. */
+static inline void far_open(const struct design *design, enum pawl_keys keys, uint64_t capacity, uint64_t units)
+{
+    const struct layout_params p = {.design = design,
+                                    .keys = keys,
+                                    .capacity = capacity,
+                                    .sessions = FAR_SESSIONS,
+                                    .holds = FAR_RECORDS,
+                                    .lease_ns = 3600 * NS_PER_S,
+                                    .check_ns = NS_PER_MS,
+                                    .caps = FAR_CAPS,
+                                    .range_units = units,
+                                    .range_max = 4 * units,
+                                    .birth = 7};
+    memset(&far, 0, sizeof far);
+    far.fence_rc = -EAGAIN;
+    CHECK_EQ(layout_make(&p, &far.header), 0);
+    far.memory = calloc(1, far.header.total_bytes);
+    CHECK(far.memory);
+    layout_space(&far.header, 0, &far.space);
+    CHECK(far.space.desc_size <= FAR_DESC_WORDS * sizeof(uint64_t));
+    for (unsigned i = 0; i < FAR_SESSIONS; i++) {
+        const struct session_params params = far_session(i);
+        far.eps[i] = (struct fab_ep){.ops = &far_ops, .world = &world_real, .caps = FAR_CAPS, .id = i};
+        far.sessions[i] =
+            (struct session){.shadow = far.shadows[i], .ranges = far.ranges[i], .descs = far.descs[i], .seen = far.seen[i]};
+        far.seats[i] = (struct seat){.space = &far.space, .me = &far.sessions[i], .ep = &far.eps[i], .world = &world_real};
+        CHECK_EQ(session_open(&far.seats[i], &params), 0);
+    }
+}
+
+static inline void far_close(void)
+{
+    for (unsigned i = 0; i < FAR_SESSIONS; i++)
+        free(far.sessions[i].design_state);
+    free(far.memory);
+}
+
+#endif

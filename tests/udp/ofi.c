@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fabric over libfabric, with its provider tcp (PAWL_TEST_PROVIDER: another): verbs against a model, the order of batches, keys
+ * that are closed, connections that break while verbs are in flight, and errors that say what is wrong. */
+#include "fabric/ofi.h"
+#include "lib/explain.h"
+#include "lib/rng.h"
+#include "tests/udp/cut.h"
+#include "tests/udp/rack.h"
+
+#include <errno.h>
+#include <sys/resource.h>
+
+#define BYTES 65536u
+#define CLIENTS 8u
+#define WORD 1024u /* the first word that tests use */
+
+static const char *provider;
+static struct ofi_target *target;
+static uint64_t *memory;
+
+static struct ofi_target *open_target(uint64_t mistakes)
+{
+    const struct ofi_target_params p = {
+        .provider = provider, .at = net_v4(RACK_LOCALHOST, 0), .clients = CLIENTS, .mistakes = mistakes};
+    struct ofi_target *t = NULL;
+    int rc = ofi_target_open(&p, &t);
+    if (rc == -ENOTSUP || rc == -ENODEV)
+        SKIP("%s", explained());
+    CHECK_OK(rc);
+    ofi_target_memory(t, memory, BYTES);
+    return t;
+}
+
+/* ---- endpoints ---- */
+
+struct peer {
+    uint32_t client, life;
+    struct fab_ofi *o;
+    struct fab_ep *ep;
+    bool refused; /* the node does not give it another key */
+};
+
+static int renew(void *ctx, uint32_t number, uint64_t deadline, struct verbs_way *out)
+{
+    const struct peer *p = ctx;
+    (void)deadline;
+    return p->refused ? -FAB_EFENCED : ofi_target_admit(target, p->client, p->life, number, out);
+}
+
+static int fence(void *ctx, uint32_t peer, uint64_t proof)
+{
+    (void)ctx, (void)proof;
+    ofi_target_shut(target, peer);
+    return 0;
+}
+
+static void open_peer(struct peer *p, uint32_t client, uint32_t life, uint64_t mistakes)
+{
+    struct verbs_way way;
+    *p = (struct peer){.client = client, .life = life};
+    const struct fab_ofi_io io = {.ctx = p, .renew = renew, .fence = fence, .lease_ns = LIMIT_NS, .mistakes = mistakes};
+    CHECK_OK(ofi_target_admit(target, client, life, 0, &way));
+    int rc = fab_ofi_open(&way, BYTES, &io, pawl_in(LIMIT_NS), &p->o);
+    if (rc)
+        CHECK_FAIL("fab_ofi_open: %d (%s)", rc, explained());
+    p->ep = fab_ofi_ep(p->o);
+}
+
+/* ---- verbs ---- */
+
+static void verbs(void)
+{
+    struct peer p;
+    uint64_t old, words[512], more[512];
+    open_peer(&p, 0, 1, 0);
+    CHECK(fab_has(p.ep->caps, FAB_ORDERED) && !(p.ep->caps & (FAB_ATOMIC128 | FAB_CPU_ATOMIC64 | FAB_WAIT)));
+    for (unsigned i = 0; i < 512; i++)
+        words[i] = mix64(i);
+    CHECK_OK(fab_write(p.ep, 8 * WORD, words, sizeof words)); /* in pieces */
+    CHECK_OK(fab_read(p.ep, 8 * WORD, more, sizeof more));
+    CHECK(!memcmp(words, more, sizeof words) && !memcmp(words, memory + WORD, sizeof words));
+    CHECK_OK(fab_cas64(p.ep, 8 * WORD, words[0], 7, &old));
+    CHECK_EQ(old, words[0]);
+    CHECK_OK(fab_cas64(p.ep, 8 * WORD, 8, 9, &old)); /* refused */
+    CHECK_EQ(old, 7);
+    CHECK_OK(fab_faa64(p.ep, 8 * WORD, UINT64_MAX, &old));
+    CHECK_OK(fab_swap64(p.ep, 8 * WORD, 0x1122334455667788, &old));
+    CHECK_EQ(old, 6);
+    CHECK_OK(fab_mcas64(p.ep, 8 * WORD, 0x88, 0xff, 0xaa00, 0xff00, &old)); /* lowered */
+    CHECK_EQ(memory[WORD], 0x112233445566aa88);
+    CHECK_OK(fab_mfaa64(p.ep, 8 * WORD, 0x0000000000ff0001, UINT64_C(0x8080808080808080), &old));
+    CHECK_EQ(memory[WORD], 0x112233445565aa89); /* no carry from field to field */
+    CHECK_RC(fab_read64(p.ep, BYTES, &old), -EFAULT);
+    CHECK_RC(fab_cas128(p.ep, 8 * WORD, 0, 0, &(u128){0}), -EOPNOTSUPP);
+    CHECK_OK(fab_write64(p.ep, 8 * WORD, 5));
+    CHECK_RC(fab_wait(p.ep, 8 * WORD, UINT32_MAX, 5, pawl_in(20 * NS_PER_MS)), -ETIMEDOUT);
+    CHECK_OK(fab_wait(p.ep, 8 * WORD, UINT32_MAX, 4, pawl_in(LIMIT_NS)));
+    CHECK_OK(fab_ofi_set_own(p.o, 8 * WORD, 64));
+    fab_own_store64(p.ep, 8 * WORD, 77);
+    CHECK_EQ(fab_own_load64(p.ep, 8 * WORD), 77);
+    CHECK_OK(fab_read64(p.ep, 8 * WORD, &old)); /* behind the store */
+    CHECK_EQ(old, 77);
+    fab_ofi_close(p.o);
+}
+
+/* Batches of a fetch-and-add and a READ of the same word: how many READs did not see the addition. */
+static unsigned out_of_order(uint64_t mistakes, uint32_t client, unsigned batches, unsigned enough)
+{
+    struct peer p;
+    unsigned wrong = 0;
+    open_peer(&p, client, 1, mistakes);
+    for (unsigned i = 0; i < batches && wrong < enough; i++) {
+        uint64_t seen = 0;
+        struct fab_op ops[] = {{.verb = FAB_FAA, .width = 8, .addr = 8 * WORD, .swap = 1},
+                               {.verb = FAB_READ, .addr = 8 * WORD, .len = 8, .buf = &seen},
+                               {.verb = FAB_FAA, .width = 8, .addr = 8 * WORD, .swap = 1}};
+        int rc = fab_batch(p.ep, ops, countof(ops));
+        if (rc == -FAB_EUNKNOWN)
+            continue; /* a busy machine */
+        CHECK_OK(rc);
+        wrong += seen != (uint64_t)ops[0].old + 1 || ops[2].old != ops[0].old + 1;
+    }
+    fab_ofi_close(p.o);
+    return wrong;
+}
+
+static void order(void)
+{
+    unsigned bare = out_of_order(OFI_MISTAKE_MIXED, 1, 200000, 3);
+    unsigned ours = out_of_order(0, 2, 5000, 1);
+    printf("order: %u READs of the bare provider passed an atomic or were passed, and %u of ours\n", bare, ours);
+    CHECK(bare > 0);
+    CHECK_EQ(ours, 0);
+}
+
+/* ---- keys ---- */
+
+/* A client goes on under a new key: its verbs under the old one take no effect any more. 1: one did. */
+static int old_key(uint64_t mistakes)
+{
+    struct ofi_target *before = target;
+    struct peer p;
+    struct verbs_way way;
+    uint64_t old;
+    target = open_target(mistakes);
+    open_peer(&p, 3, 1, 0);
+    CHECK_OK(fab_write64(p.ep, 8 * WORD, 100));
+    CHECK_OK(ofi_target_admit(target, 3, 1, 1, &way)); /* as another thread of the client would */
+    CHECK_RC(ofi_target_admit(target, 3, 1, 0, &way), -EINVAL);
+    CHECK_RC(ofi_target_admit(target, 3, 1, 3, &way), -EINVAL);
+    int rc = fab_faa64(p.ep, 8 * WORD, 1, &old);
+    bool took_effect = memory[WORD] != 100;
+    CHECK(took_effect ? !rc : rc == -FAB_EUNKNOWN);
+    if (!took_effect) { /* its next verb is under the new key, which is the one that was told already */
+        CHECK_OK(fab_faa64(p.ep, 8 * WORD, 1, &old));
+        CHECK_EQ(old, 100);
+        CHECK_EQ(fab_ofi_renewals(p.o), 1);
+    }
+    fab_ofi_close(p.o);
+    ofi_target_close(target);
+    target = before;
+    return took_effect;
+}
+
+/* A client that is shut out, and none but that one. 1: a verb of it took effect. */
+static int shut_out(uint64_t mistakes)
+{
+    struct ofi_target *before = target;
+    struct peer p, q;
+    uint64_t old;
+    target = open_target(mistakes);
+    open_peer(&p, 4, 1, 0);
+    open_peer(&q, 5, 1, 0);
+    CHECK_OK(fab_write64(p.ep, 8 * WORD, 200));
+    CHECK_OK(fab_fence(q.ep, 4, 0));
+    p.refused = true;
+    int rc = fab_faa64(p.ep, 8 * WORD, 1, &old);
+    bool took_effect = memory[WORD] != 200;
+    if (!took_effect) {
+        CHECK_RC(rc, -FAB_EUNKNOWN);
+        CHECK_RC(fab_faa64(p.ep, 8 * WORD, 1, &old), -FAB_EFENCED); /* it has asked */
+        CHECK_RC(fab_read64(p.ep, 8 * WORD, &old), -FAB_EFENCED);
+        CHECK_EQ(memory[WORD], 200);
+    }
+    CHECK_OK(fab_faa64(q.ep, 8 * WORD, 1, &old));
+    fab_ofi_close(p.o);
+    open_peer(&p, 4, 2, 0); /* the number's next life */
+    CHECK_OK(fab_faa64(p.ep, 8 * WORD, 1, &old));
+    fab_ofi_close(p.o);
+    fab_ofi_close(q.o);
+    ofi_target_close(target);
+    target = before;
+    return took_effect;
+}
+
+/* ---- connections that break ---- */
+
+#define CUTS 6   /* outcomes that are unknown, at least */
+#define BURST 80 /* stores, more than the endpoint has in flight: so the provider looks at its connection in between */
+
+static uint32_t cutting;
+
+static void *cutter(void *arg)
+{
+    struct rng r;
+    (void)arg;
+    for (rng_seed(&r, 1); __atomic_load_n(&cutting, __ATOMIC_ACQUIRE);) {
+        pause_ns(NS_PER_MS + rng_below(&r, 30 * NS_PER_MS));
+        cut_connections();
+    }
+    return NULL;
+}
+
+/* Stores of which the last is i; the connection breaks among them. */
+static void burst(struct fab_ep *ep, uint64_t i)
+{
+    for (unsigned k = 0; k <= BURST; k++) {
+        fab_post64(ep, 8 * (WORD + 1), k < BURST ? k : i);
+        if (k == BURST / 2)
+            cut_connections();
+    }
+}
+
+/* Additions of one client, behind a store each, while its connection is cut again and again. After an unknown outcome the word is
+ * what it will stay, and no addition took effect without the store before it. */
+static void cuts(void)
+{
+    struct peer p;
+    pthread_t thread;
+    uint64_t sum = 0, unknown = 0, old, seen, stored;
+    open_peer(&p, 6, 1, 0);
+    CHECK_OK(fab_write64(p.ep, 8 * WORD, 0));
+    cutting = 1;
+    CHECK_EQ(pthread_create(&thread, NULL, cutter, NULL), 0);
+    for (uint64_t i = 1, limit = pawl_in(3 * LIMIT_NS); unknown < CUTS || i < 16; i++) {
+        CHECK(pawl_now() < limit);
+        if (i % 4 == 0)
+            burst(p.ep, BURST + i);
+        else
+            fab_post64(p.ep, 8 * (WORD + 1), BURST + i);
+        int rc = fab_faa64(p.ep, 8 * WORD, 1, &old);
+        if (rc) {
+            CHECK_RC(rc, -FAB_EUNKNOWN);
+            unknown++;
+            WAIT_FOR(!(rc = fab_read64(p.ep, 8 * WORD, &seen)) || rc != -FAB_EUNKNOWN);
+            CHECK_OK(rc);
+            CHECK(seen == sum || seen == sum + 1);
+            sum = seen;
+        } else {
+            CHECK_EQ(old, sum);
+            sum++;
+        }
+        WAIT_FOR(!(rc = fab_read64(p.ep, 8 * (WORD + 1), &stored)) || rc != -FAB_EUNKNOWN);
+        CHECK_OK(rc);
+        CHECK_EQ(stored, BURST + i); /* no store is lost */
+    }
+    __atomic_store_n(&cutting, 0, __ATOMIC_RELEASE);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    pause_ns(50 * NS_PER_MS);
+    CHECK_EQ(memory[WORD], sum);
+    printf("cuts: %" PRIu64 " additions, %" PRIu64 " of unknown outcome, %u keys\n", sum, unknown, fab_ofi_renewals(p.o) + 1);
+    CHECK(fab_ofi_renewals(p.o) > 0);
+    fab_ofi_close(p.o);
+}
+
+/* ---- errors ---- */
+
+static void refuse_way(const struct verbs_way *way, uint64_t patience_ns, int code, const char *says)
+{
+    struct peer p = {.client = 7, .life = 1};
+    const struct fab_ofi_io io = {.ctx = &p, .renew = renew, .fence = fence, .lease_ns = LIMIT_NS};
+    struct fab_ofi *o;
+    p.refused = true;
+    CHECK_RC(fab_ofi_open(way, BYTES, &io, pawl_in(patience_ns), &o), code);
+    if (!strstr(explained(), says))
+        CHECK_FAIL("'%s' does not say '%s'", explained(), says);
+}
+
+/* dlopen needs a descriptor. */
+static void without_library(void *arg)
+{
+    const struct rlimit none = {.rlim_cur = 0, .rlim_max = 0};
+    (void)arg;
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    CHECK(!ofi_version());
+    CHECK(strstr(explained(), "apt-get install libfabric1"));
+}
+
+static int count_tcp(void *ctx, const struct ofi_provider *p)
+{
+    if (strstr(p->name, "tcp") && !p->missing)
+        ++*(unsigned *)ctx;
+    return 0;
+}
+
+static void errors(void)
+{
+    struct verbs_way way, other;
+    const struct ofi_target_params unknown = {.provider = "no-such", .at = net_v4(RACK_LOCALHOST, 0), .clients = 1};
+    struct ofi_target *t;
+    unsigned count = 0;
+    CHECK_RC(ofi_target_open(&unknown, &t), -ENODEV);
+    CHECK(strstr(explained(), "no provider 'no-such'") && strstr(explained(), "pawl doctor"));
+    CHECK_OK(ofi_target_admit(target, 7, 1, 0, &way));
+    other = way;
+    other.protocol_version++;
+    refuse_way(&other, LIMIT_NS, -EPROTO, "the same version of libfabric");
+    other = way;
+    other.key ^= 1;
+    refuse_way(&other, LIMIT_NS, -EACCES, "refuses this client's key");
+    other = way;
+    other.address[2] ^= 1; /* of the port: no process listens there */
+    refuse_way(&other, 0, -EHOSTUNREACH, "link is down");
+    CHECK_RC(ofi_explain_registration(-ENOMEM, "verbs", 64 << 20, 8 << 20), -ENOMEM);
+    CHECK(strstr(explained(), "ulimit -l unlimited") && strstr(explained(), "65536 KiB") && strstr(explained(), "8192 KiB"));
+    CHECK_OK(ofi_providers(count_tcp, &count));
+    CHECK(count > 0);
+}
+
+int main(void)
+{
+    provider = getenv("PAWL_TEST_PROVIDER");
+    provider = provider ? provider : "tcp";
+    child_join(child_start(without_library, NULL)); /* before the library is loaded here */
+    CHECK_EQ(posix_memalign((void **)&memory, 4096, BYTES), 0);
+    memset(memory, 0, BYTES);
+    target = open_target(0);
+    verbs();
+    order();
+    CHECK_EQ(old_key(0), 0);
+    CHECK_EQ(old_key(OFI_MISTAKE_KEY), 1);
+    CHECK_EQ(shut_out(0), 0);
+    CHECK_EQ(shut_out(OFI_MISTAKE_FENCE), 1);
+    cuts();
+    errors();
+    ofi_target_close(target);
+    free(memory);
+    return 0;
+}

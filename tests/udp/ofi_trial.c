@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The trial of a space on two memory nodes under libfabric: eight clients lock while clients are killed and stopped beyond their
+ * leases, connections are cut, and a node loses its memory. No two valid holds of a lock are incompatible, tokens rise, every
+ * client goes on, and a killed client's locks are free within two leases. PAWL_TEST_SECONDS: each kind of event once, then at
+ * random until so long. PAWL_TEST_DESIGN: shiftlock64 (the default), or another one-sided design. */
+#include "lib/rng.h"
+#include "tests/udp/cut.h"
+#include "tests/udp/memory.h"
+
+#include <stdarg.h>
+
+#define CLIENTS 8
+#define NODES 2
+#define LOCKS 4 /* every other one at each node */
+#define LEASE_NS (2 * NS_PER_S)
+#define PATIENCE_NS (90 * NS_PER_S)
+
+static const struct design *design;
+static struct node_test tests[NODES];
+static char where[RACK_WHERE_LEN + 32];
+static pid_t clients[CLIENTS], nodes[NODES];
+
+static struct board {
+    uint32_t stop;
+    struct {
+        uint64_t until;   /* the end of the lease of the client inside; 0: none is */
+        uint64_t highest; /* token */
+        uint32_t dwells;  /* the client that holds it for long, counted from 1 */
+    } locks[LOCKS];
+    uint64_t turns[CLIENTS][LOCKS];
+    uint64_t lost[CLIENTS]; /* sessions */
+    uint32_t cut[CLIENTS];  /* asked for */
+    uint64_t cuts;          /* connections */
+    uint64_t late;          /* entries after the end of the client's own lease: it was stopped between its grant and its entry */
+} * board;
+
+/* ---- clients ---- */
+
+/* This client has been granted the lock until `until`, by its own lease; all clients read one clock. A client that is late has no
+ * valid hold, and cannot be judged. */
+static void enter(unsigned lock, uint64_t token, uint64_t until)
+{
+    uint64_t highest = __atomic_load_n(&board->locks[lock].highest, __ATOMIC_SEQ_CST);
+    uint64_t before = __atomic_exchange_n(&board->locks[lock].until, until, __ATOMIC_SEQ_CST), now = pawl_now();
+    if (now >= until) {
+        __atomic_fetch_add(&board->late, 1, __ATOMIC_RELAXED);
+        return;
+    }
+    if (before > now)
+        CHECK_FAIL("lock %u: granted with token %" PRIu64 " while another client has it for %" PRIu64 " us (I1)", lock, token,
+                   (before - now) / NS_PER_US);
+    if (highest >= token)
+        CHECK_FAIL("lock %u: granted with token %" PRIu64 " after %" PRIu64 " (I2)", lock, token, highest);
+    while (highest < token &&
+           !__atomic_compare_exchange_n(&board->locks[lock].highest, &highest, token, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        ;
+}
+
+static void leave(unsigned lock, uint64_t until)
+{
+    uint64_t was = until;
+    if (!__atomic_compare_exchange_n(&board->locks[lock].until, &was, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) &&
+        pawl_now() < until)
+        CHECK_FAIL("lock %u: another client entered while this one has it (I1)", lock);
+}
+
+/* 0, or how it failed, which must be a way that the trial explains. */
+static int turn(pawl *p, unsigned number, unsigned lock, struct rng *r)
+{
+    pawl_grant g;
+    int rc = pawl_timedlock(p, pawl_id(lock), PAWL_EXCLUSIVE, pawl_in(10 * NS_PER_S), &g);
+    if (rc)
+        return rc;
+    uint64_t until = g.expiry_ns;
+    enter(lock, g.token, until);
+    if (rng_below(r, 48) == 0) { /* so that events find holders */
+        __atomic_store_n(&board->locks[lock].dwells, number + 1, __ATOMIC_RELEASE);
+        pause_ns(LEASE_NS / 16 + rng_below(r, LEASE_NS / 8));
+        __atomic_store_n(&board->locks[lock].dwells, 0, __ATOMIC_RELEASE);
+    }
+    leave(lock, until);
+    return pawl_unlock(p, &g);
+}
+
+static void *cutter(void *arg)
+{
+    uint32_t *asked = arg;
+    for (;; pause_ns(NS_PER_MS))
+        if (__atomic_exchange_n(asked, 0, __ATOMIC_ACQ_REL))
+            __atomic_fetch_add(&board->cuts, cut_connections(), __ATOMIC_RELAXED);
+    return NULL;
+}
+
+static void client(void *arg)
+{
+    const unsigned number = (unsigned)(uintptr_t)arg;
+    struct rng r;
+    pawl *p = NULL;
+    pthread_t thread;
+    rng_seed(&r, (uint64_t)getpid());
+    CHECK_EQ(pthread_create(&thread, NULL, cutter, &board->cut[number]), 0);
+    while (!__atomic_load_n(&board->stop, __ATOMIC_ACQUIRE)) {
+        unsigned lock = (unsigned)rng_below(&r, LOCKS);
+        bool opens = !p;
+        int rc = opens ? pawl_open(where, NULL, &p) : turn(p, number, lock, &r);
+        if (opens && rc) {
+            p = NULL;
+            pause_ns(10 * NS_PER_MS);
+        }
+        if (!rc && !opens) {
+            __atomic_fetch_add(&board->turns[number][lock], 1, __ATOMIC_RELEASE);
+        } else if (rc == -PAWL_ELOST && p) {
+            __atomic_fetch_add(&board->lost[number], 1, __ATOMIC_RELAXED);
+            pawl_close(p);
+            p = NULL;
+        } else if (rc && rc != -ETIMEDOUT && rc != -EAGAIN && !(opens && (rc == -EHOSTUNREACH || rc == -PAWL_ELOST))) {
+            CHECK_FAIL("client %u: %d: %s (%s)", number, rc, pawl_strerror(rc), pawl_explain());
+        }
+    }
+    if (p)
+        pawl_close(p);
+}
+
+static void start_client(unsigned i)
+{
+    clients[i] = child_start(client, (void *)(uintptr_t)i);
+}
+
+/* Until each has had all locks once more. A client that has ended has failed. `but`: a client that is stopped; CLIENTS: none. */
+static void all_go_on(const char *after, unsigned but)
+{
+    uint64_t limit = pawl_in(PATIENCE_NS);
+    struct board then = *board;
+    for (unsigned i = 0; i < CLIENTS; i++)
+        for (unsigned l = 0; l < LOCKS && i != but;) {
+            int status;
+            if (waitpid(clients[i], &status, WNOHANG) == clients[i])
+                CHECK_FAIL("after %s: client %u ended with status 0x%x", after, i, (unsigned)status);
+            if (pawl_now() > limit)
+                CHECK_FAIL("after %s: client %u gets lock %u no more", after, i, l);
+            if (__atomic_load_n(&board->turns[i][l], __ATOMIC_ACQUIRE) > then.turns[i][l])
+                l++;
+            else
+                pause_ns(NS_PER_MS);
+        }
+}
+
+/* ---- events ---- */
+
+/* A client that has just begun to hold a lock for long; if none does so soon: any client. */
+static unsigned holder(struct rng *r)
+{
+    for (uint64_t limit = pawl_in(5 * NS_PER_S); pawl_now() < limit; pause_ns(NS_PER_MS))
+        for (unsigned l = 0; l < LOCKS; l++) {
+            uint32_t dwells = __atomic_load_n(&board->locks[l].dwells, __ATOMIC_ACQUIRE);
+            if (dwells)
+                return dwells - 1;
+        }
+    return (unsigned)rng_below(r, CLIENTS);
+}
+
+static void event_kill(struct rng *r)
+{
+    unsigned i = holder(r);
+    child_kill(clients[i]);
+    for (unsigned l = 0; l < LOCKS; l++)
+        __atomic_store_n(&board->locks[l].dwells, 0, __ATOMIC_RELEASE);
+    start_client(i);
+}
+
+/* Until the others have had all its locks, which takes a lease if it holds one. */
+static void event_stop(struct rng *r)
+{
+    unsigned i = holder(r);
+    CHECK_EQ(kill(clients[i], SIGSTOP), 0);
+    pause_ns(LEASE_NS + LEASE_NS / 4);
+    all_go_on("a client was stopped", i);
+    CHECK_EQ(kill(clients[i], SIGCONT), 0);
+}
+
+static void event_cut(struct rng *r)
+{
+    for (unsigned k = 0; k < CLIENTS; k++) {
+        __atomic_store_n(&board->cut[k % 2 ? holder(r) : rng_below(r, CLIENTS)], 1, __ATOMIC_RELEASE);
+        pause_ns(rng_below(r, 50 * NS_PER_MS));
+    }
+}
+
+static void event_reboot(struct rng *r)
+{
+    holder(r);
+    child_kill(nodes[1]);
+    pause_ns(rng_below(r, LEASE_NS / 16));
+    tests[1].fresh = false;
+    nodes[1] = node_start(&tests[1]);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(struct rng *r);
+} events[] = {{"a client was killed", event_kill},
+              {"a client was stopped beyond its lease", event_stop},
+              {"connections were cut", event_cut},
+              {"a node lost its memory", event_reboot}};
+
+/* A killed holder: how long until another client has its lock. */
+static void recovery(void)
+{
+    pid_t pid = child_start(client, (void *)(uintptr_t)0);
+    struct rng r;
+    pawl *p;
+    pawl_grant g;
+    rng_seed(&r, 1);
+    WAIT_FOR(holder(&r) == 0 && board->locks[0].dwells + board->locks[1].dwells + board->locks[2].dwells + board->locks[3].dwells);
+    child_kill(pid);
+    uint64_t begin = pawl_now();
+    CHECK_OK(pawl_open(where, NULL, &p));
+    for (unsigned l = 0; l < LOCKS; l++) {
+        CHECK_OK(pawl_timedlock(p, pawl_id(l), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &g));
+        CHECK_OK(pawl_unlock(p, &g));
+    }
+    uint64_t took = pawl_now() - begin;
+    printf("%s: all locks of a killed client are free after %.2f s, with a lease of %.0f s\n", design->name, (double)took / 1e9,
+           (double)LEASE_NS / 1e9);
+    CHECK(took < 2 * LEASE_NS + LEASE_NS / 2); /* half a lease for a busy machine */
+    CHECK_OK(pawl_close(p));
+    memset(board, 0, sizeof *board);
+}
+
+static void trial(void)
+{
+    struct rng r;
+    uint64_t end = pawl_in(test_seconds() * NS_PER_S), turns = 0, lost = 0;
+    unsigned count = 0;
+    rng_seed(&r, 1);
+    for (unsigned i = 0; i < CLIENTS; i++)
+        start_client(i);
+    all_go_on("the start", CLIENTS);
+    for (; count < countof(events) || pawl_now() < end; count++) {
+        unsigned e = count < countof(events) ? count : (unsigned)rng_below(&r, countof(events));
+        events[e].run(&r);
+        all_go_on(events[e].name, CLIENTS);
+    }
+    __atomic_store_n(&board->stop, 1, __ATOMIC_RELEASE);
+    for (unsigned i = 0; i < CLIENTS; i++) {
+        child_join(clients[i]);
+        lost += board->lost[i];
+        for (unsigned l = 0; l < LOCKS; l++)
+            turns += board->turns[i][l];
+    }
+    CHECK(lost > 0 && board->cuts > 0); /* the reboot alone ends sessions */
+    printf("%s: %u events, %" PRIu64 " turns of %d clients, %" PRIu64 " sessions lost, %" PRIu64 " connections cut, %" PRIu64
+           " late entries: no violation\n",
+           design->name, count, turns, CLIENTS, lost, board->cuts, board->late);
+}
+
+int main(void)
+{
+    design = design_find(rack_design("shiftlock64"));
+    CHECK(design && design->substrates & DESIGN_ON_NODE);
+    if (!ofi_version())
+        SKIP("%s", pawl_explain());
+    snprintf(rack_space, sizeof rack_space, "ofi%d", (int)getpid());
+    board = shared_memory(sizeof *board);
+    for (unsigned i = 0; i < NODES; i++) {
+        tests[i] = (struct node_test){.design = design,
+                                      .port = rack_port_pair(),
+                                      .keys = PAWL_KEYS_DENSE,
+                                      .capacity = 16,
+                                      .sessions = 32,
+                                      .holds = 16,
+                                      .provider = "tcp",
+                                      .lease_ns = LEASE_NS,
+                                      .node = (uint8_t)i,
+                                      .nodes = NODES,
+                                      .fresh = true};
+        nodes[i] = node_start(&tests[i]);
+    }
+    snprintf(where, sizeof where, "pawl://127.0.0.1:%u,127.0.0.1:%u/%s", tests[0].port, tests[1].port, rack_space);
+    recovery();
+    trial();
+    for (unsigned i = 0; i < NODES; i++)
+        child_kill(nodes[i]);
+    return 0;
+}
