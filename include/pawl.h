@@ -305,6 +305,23 @@ PAWL_API const char *pawl_strwhy(int why);
  * must not block for long, and must not close the handle. `lost` null: no callback any more; when that has returned, none runs. */
 PAWL_API int pawl_on_lost(pawl *p, void (*lost)(void *ctx, int why), void *ctx);
 
+/* ---- waiters ----
+ *
+ * A holder can ask to be told that others wait for its lock (the BAST of other lock managers), so that it keeps a lock as long as
+ * no other request wants it. Designs with `bast` (pawl doctor --matrix). */
+#define PAWL_WATCH_MAX 64 /* holds of a session that are watched, or whose event is not reaped yet: then -PAWL_ELIMIT */
+
+/* Tells once that, since the lock was granted, another request has waited for it; at once if one waits now. The event comes some
+ * tens of milliseconds after the request: pawl_fd is readable, and pawl_reap delivers a completion with op PAWL_OP_WANTED and this
+ * grant. It is advice: by then the request may have given up. Watch again to be told again. A watch ends with its grant, without an
+ * event. */
+PAWL_API int pawl_watch(pawl *p, const pawl_grant *grant);
+
+/* From now on these events go to `wanted(ctx, grant)`, in the library's thread, and not to pawl_reap. The callback must not block
+ * for long, and must not close the handle. It may unlock or convert the grant, and watch. `wanted` null: no callback any more; when
+ * that has returned, none runs. */
+PAWL_API int pawl_on_wanted(pawl *p, void (*wanted)(void *ctx, const pawl_grant *grant), void *ctx);
+
 /* The state of a lock at this moment. */
 typedef struct pawl_state {
     uint32_t mode;    /* 0 if free */
@@ -375,7 +392,8 @@ enum pawl_op {
     PAWL_OP_RESHAPE = 4,
     PAWL_OP_CALL = 5,      /* pawl_lock_call that does not keep the lock */
     PAWL_OP_HOLD_CALL = 6, /* pawl_hold_call */
-    PAWL_OP_LOST = 7,      /* not for requests: the completion that tells of the session's loss */
+    PAWL_OP_LOST = 7,      /* not for requests: the completion that tells of the session's loss; */
+    PAWL_OP_WANTED = 8,    /* likewise that others wait for a lock that is watched (pawl_watch) */
 };
 
 typedef struct pawl_request {
@@ -391,10 +409,10 @@ typedef struct pawl_request {
 } pawl_request;
 
 typedef struct pawl_completion {
-    uint64_t id; /* 0: of no request */
-    int result;  /* as of the synchronous call; -PAWL_ELOST of PAWL_OP_LOST */
-    uint32_t op; /* enum pawl_op of the request; or PAWL_OP_LOST, delivered once, without a request: the session was lost */
-    pawl_grant grant;
+    uint64_t id;      /* 0: of no request */
+    int result;       /* as of the synchronous call; -PAWL_ELOST of PAWL_OP_LOST */
+    uint32_t op;      /* enum pawl_op of the request; or, without a request, PAWL_OP_LOST (once) or PAWL_OP_WANTED */
+    pawl_grant grant; /* of PAWL_OP_WANTED: the one that is watched */
     void *user;
     uint32_t why; /* enum pawl_why, of PAWL_OP_LOST; else 0 */
     uint32_t reserved[3];

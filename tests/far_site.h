@@ -103,9 +103,9 @@ static uint64_t far_local(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, 
     return old;
 }
 
-static uint64_t far_own(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t value)
+static uint64_t far_own(struct fab_ep *ep, enum fab_own how, fab_addr addr, uint64_t value)
 {
-    return far_local(ep, verb, addr, 0, value);
+    return far_local(ep, how == FAB_OWN_LOAD ? FAB_READ : FAB_WRITE, addr, 0, value);
 }
 
 static const struct fab_ops far_ops = {.batch = far_batch,

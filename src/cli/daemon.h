@@ -6,7 +6,30 @@
 #include "cli/common.h"
 #include "node/node.h"
 
-void daemon_catch_signals(void);
+/* Options of every daemon. */
+struct daemon_options {
+    const char *log, *http, *config, *check;
+};
+/* clang-format off */
+#define DAEMON_OPTIONS(to_)                                                                                                        \
+    {"log", 0, ARG_STRING, "FORMAT", "format of the log on standard error: text or json; default text", &(to_)->log, NULL},                        \
+    {"http", 0, ARG_STRING, "[ADDRESS:]PORT", "where to answer HTTP: /metrics, /healthz, /readyz; default not; a port alone: on loopback", \
+     &(to_)->http, NULL},                                                                                                                   \
+    {"config", 0, ARG_STRING, "FILE", "options from a file: a line is OPTION = VALUE; those on the command line count where both are given", \
+     &(to_)->config, NULL},                                                                                                                 \
+    {"check", 0, ARG_STRING, "FILE", "check such a file, and exit", &(to_)->check, NULL}
+/* clang-format on */
+
+/* Signals end it, its log begins, and it listens for HTTP. 0, or the exit status after a complaint. */
+int daemon_begin(const struct args *usage, const struct daemon_options *o);
+
+/* DAEMON_RUN; or, with --check, the exit status: all options are fine. */
+#define DAEMON_RUN (-1)
+int daemon_checked(const struct daemon_options *o);
+
+/* It does its work from now on: the service manager is told. */
+void daemon_runs(void);
+void daemon_end(void);
 
 /* Until when a coordinator must have answered. */
 uint64_t daemon_deadline(void);

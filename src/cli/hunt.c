@@ -31,7 +31,7 @@ static const struct arg table[] = {
     {"faults", 0, ARG_STRING, "LIST", "all, none, or names with commas between; default all", &opts.faults, NULL},
     {"seed", 0, ARG_U64, "N", "the first seed; default a random one", &opts.seed, NULL},
     {"seeds", 0, ARG_U64, "N", "at most so many seeds of each design; default no bound", &opts.seeds, NULL},
-    {"campaign", 0, ARG_U64, "N", "1 or 2, as 'pawl sim' has them; default mostly 2", &opts.campaign, NULL},
+    {"campaign", 0, ARG_U64, "N", "1 to 3, as 'pawl sim' has them; default mostly 2", &opts.campaign, NULL},
     {"seed-limit", 0, ARG_DURATION, "TIME", "CPU time after which a seed counts as hanging; default 60s", &opts.seed_limit, NULL},
     {"no-shrink", 0, ARG_FLAG, NULL, "leave the failure as it was found", &opts.no_shrink, NULL},
     {"json", 0, ARG_FLAG, NULL, "print one JSON object", &opts.json, NULL},
@@ -40,7 +40,7 @@ static const struct arg table[] = {
 static const struct args usage = {
     .command = "pawl hunt",
     .usage = "[--minutes N] [--jobs N] [--design D[,D...]] [--faults all|none|LIST] [--seed N] [--seeds N]\n"
-             "                 [--campaign 1|2] [--seed-limit TIME] [--no-shrink] [--json]",
+             "                 [--campaign 1|2|3] [--seed-limit TIME] [--no-shrink] [--json]",
     .about = "Runs fault campaigns of random seeds, all designs in turns, until a run violates an invariant, aborts, hangs or\n"
              "leaves a client stuck. The failure is made smaller and printed as one 'pawl sim' command that repeats it.",
     .after = "Exit status: 0 no run failed, 1 one did, 2 wrong usage, 130 interrupted before one failed.",
@@ -83,8 +83,8 @@ static int prepare(struct hunt_params *p)
                              opts.faults);
     if (opts.jobs > HUNT_JOBS_MAX)
         return args_complain(&usage, "--jobs must be between 1 and %u", HUNT_JOBS_MAX);
-    if (opts.campaign > CAMPAIGN_SWARM)
-        return args_complain(&usage, "--campaign must be between %d and %d", CAMPAIGN_FIXED, CAMPAIGN_SWARM);
+    if (opts.campaign > CAMPAIGN_BESIDE)
+        return args_complain(&usage, "--campaign must be between %d and %d", CAMPAIGN_FIXED, CAMPAIGN_BESIDE);
     if (opts.seed == UINT64_MAX && getrandom(&opts.seed, sizeof opts.seed, 0) != (ssize_t)sizeof opts.seed)
         opts.seed = world_now(&world_real);
     p->seed = opts.seed & FIELD_MAX(SEED_BITS);

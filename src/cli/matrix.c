@@ -6,9 +6,9 @@
 #include <string.h>
 
 /* Bit numbers of design.h's flags. */
-enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC, DEADLOCK, CALLS, SPLIT };
+enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC, DEADLOCK, CALLS, SPLIT, BAST };
 enum { SHM, SIM, UDP, NODE, NODE_XDP };
-static_assert(1 << SPLIT == DESIGN_SPLIT && SPLIT + 1 == DESIGN_FEATURES, "features in the order of their bits");
+static_assert(1 << BAST == DESIGN_BAST && BAST + 1 == DESIGN_FEATURES, "features in the order of their bits");
 static_assert(1 << NODE_XDP == DESIGN_ON_NODE_XDP && NODE_XDP + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
 
 /* A design that offers everything but ranges; its tests of the contract, of recovery and of asynchronous operations. A test on
@@ -26,10 +26,10 @@ static const struct proof {
     unsigned substrate;
     const char *tests[DESIGN_FEATURES];
 } proofs[] = {
-    {"word", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async")}},
-    {"word", SIM, {WHOLE("sim/word", "sim/word", "sim/word")}},
-    {"word", NODE, {FAR_WHOLE("udp/node", "udp/node_async")}},
-    {"word", NODE_XDP, {FAR_WHOLE("lab/node", "lab/node")}},
+    {"word", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [BAST] = "udp/beside"}},
+    {"word", SIM, {WHOLE("sim/word", "sim/word", "sim/word"), [BAST] = "sim/beside"}},
+    {"word", NODE, {FAR_WHOLE("udp/node", "udp/node_async"), [BAST] = "udp/beside"}},
+    {"word", NODE_XDP, {FAR_WHOLE("lab/node", "lab/node"), [BAST] = "lab/node"}},
     {"shiftlock", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async")}},
     {"shiftlock", SIM, {WHOLE("sim/shiftlock", "sim/shiftlock", "sim/shiftlock")}},
     {"shiftlock", NODE, {FAR_WHOLE("udp/node", "udp/node_async")}},
@@ -42,12 +42,18 @@ static const struct proof {
     {"alock", SIM, {[EXCLUSIVE] = "sim/alock", [TOKENS] = "sim/alock", [RECOVERY] = "sim/alock", [TIMEOUT] = "sim/alock"}},
     {"alock", NODE, {FAR("udp/node")}},
     {"alock", NODE_XDP, {FAR("lab/node")}},
-    {"fisslock", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/deadlock"}},
-    {"fisslock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock"}},
-    {"fisslock-stay", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/fisslock"}},
-    {"fisslock-stay", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock"}},
-    {"fisslock-racks", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/deadlock"}},
-    {"fisslock-racks", UDP, {WHOLE("udp/contract", "udp/racks", "udp/contract"), [DEADLOCK] = "udp/deadlock"}},
+    {"fisslock", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/deadlock", [BAST] = "sim/beside"}},
+    {"fisslock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock", [BAST] = "udp/beside"}},
+    {"fisslock-stay",
+     SIM,
+     {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/fisslock", [BAST] = "sim/beside"}},
+    {"fisslock-stay", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock", [BAST] = "udp/beside"}},
+    {"fisslock-racks",
+     SIM,
+     {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/deadlock", [BAST] = "sim/beside"}},
+    {"fisslock-racks",
+     UDP,
+     {WHOLE("udp/contract", "udp/racks", "udp/contract"), [DEADLOCK] = "udp/deadlock", [BAST] = "udp/beside"}},
     {"citron", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [RANGES] = "shm/ranges", [SPLIT] = "shm/changes"}},
     {"citron", SIM, {WHOLE("sim/citron", "sim/citron", "sim/citron"), [RANGES] = "sim/citron", [SPLIT] = "sim/citron"}},
     {"citron", NODE, {FAR_WHOLE("udp/node", "udp/node_async"), [RANGES] = "udp/node", [SPLIT] = "udp/node"}},
@@ -72,10 +78,12 @@ static const struct proof {
     {"rmarw", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines"}},
     {"rpc", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"rpc-retry", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
-    {"srvlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock")}},
-    {"srvlock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract")}},
-    {"fisslock-local", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/fisslock"}},
-    {"parlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock")}},
+    {"srvlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock"), [BAST] = "sim/beside"}},
+    {"srvlock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [BAST] = "udp/beside"}},
+    {"fisslock-local",
+     SIM,
+     {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/fisslock", [BAST] = "sim/beside"}},
+    {"parlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock"), [BAST] = "sim/beside"}},
     {"netchain",
      SIM,
      {[EXCLUSIVE] = "sim/netlock",

@@ -32,6 +32,7 @@
 #define LIFE_SHIFT 30 /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
 
 static struct {
+    struct daemon_options daemon;
     const char *listen, *join, *space, *design, *keys, *state, *store, *tune, *devices, *mode, *pins, *node, *on, *provider;
     uint64_t locks, group, lease_ns, member_ns, hosts, sessions, holds, servers, own, spin_ns, racks;
     bool fresh, restore, force, json, backup, remove, local;
@@ -112,6 +113,7 @@ static const struct arg serve_table[] = {
      &opts.provider, NULL},
     {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: remove the pinned memory at the end", &opts.remove, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
+    DAEMON_OPTIONS(&opts.daemon),
     CLI_JSON_OPTION(&opts.json),
 };
 
@@ -176,7 +178,10 @@ static const struct args serve_usage = {
         "  pawl serve --space test --design shiftlock --lease 10\n"
         "  pawl serve --space test --design shiftlock --listen 10.0.0.1:7070 --dev eth0 --pin /sys/fs/bpf/test\n"
         "  pawl serve --space test --design shiftlock64 --keys dense --listen 10.0.0.1:7070 --on ofi --provider verbs\n\n"
+        "A file of --config has the words of these options: 'lease = 5', and 'fresh' or 'fresh = yes' for a flag. '#' begins a\n"
+        "comment. SIGHUP reads it again: log and http change at once, others at the next start.\n\n"
         "Runs until SIGINT or SIGTERM. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
+    .has_file = true,
     ARGS_TABLE(serve_table),
 };
 
@@ -267,8 +272,7 @@ static void say_ready(struct net_addr at)
 
 static void say_failure(const char *space, const char *what)
 {
-    fprintf(stderr, "pawl serve: the space '%s' lacks a granter: %s\n", space, what);
-    fflush(stderr);
+    log_event(LOG_LEVEL_ERROR, "granter missing", LOG_TEXT("space", space), LOG_TEXT("why", what));
 }
 
 static struct station_params station_params(void)
@@ -287,17 +291,15 @@ static int run_server(struct net_addr at, const struct coord_list *coordinators)
     p.member.coordinators = *coordinators;
     p.member.force = opts.force;
     if (opts.force)
-        fprintf(
-            stderr,
-            "pawl serve: --force: a host that still uses the old lock server may hold a lock that this one grants to another\n");
+        log_event(LOG_LEVEL_WARNING, "place taken by force", LOG_TEXT("space", opts.space),
+                  LOG_TEXT("why", "a host that still uses the old lock server may hold a lock that this one grants to another"));
     return daemon_run_station("serve", &p, opts.json);
 }
 
 /* With several coordinators: to the operator's log. */
 static void say_role(const char *what)
 {
-    fprintf(stderr, "pawl serve: the coordinator of '%s' %s\n", opts.space, what);
-    fflush(stderr);
+    log_event(LOG_LEVEL_NOTICE, "coordinator's role", LOG_TEXT("space", opts.space), LOG_TEXT("why", what));
 }
 
 /* Without --space, on loopback, the first start needs no --fresh. Its new state begins when all leases of a former space at this
@@ -370,7 +372,8 @@ static int coordinate(const struct design *d, const struct knobs *knobs, enum pa
     if (status)
         return status;
     if (first)
-        fprintf(stderr, "pawl serve: there is no %s: a new space '%s' begins\n", path, opts.space);
+        log_event(LOG_LEVEL_NOTICE, "space begins", LOG_TEXT("space", opts.space), LOG_TEXT("state", path),
+                  LOG_TEXT("why", "there is no state of it yet"));
     snprintf(folder, sizeof folder, "%.*sspaces", (int)(strlen(path) - strlen("state")), path); /* DIR/NAME.spaces */
     struct hosting_params p = {
         .at = at,
@@ -538,7 +541,7 @@ static int check_serve(const struct args *usage, const struct design **design)
 {
     *design = design_find(opts.design);
     if (!*design || (*design)->kind == DESIGN_BUSTED)
-        return args_complain(usage, "there is no design '%s'; 'pawl doctor --matrix' lists the designs", opts.design);
+        return args_complain(usage, "--design: there is no design '%s'; 'pawl doctor --matrix' lists the designs", opts.design);
     if (!((*design)->substrates & (DESIGN_ON_UDP | DESIGN_ON_NODE)))
         return args_complain(usage, "the design '%s' does not run between machines", opts.design);
     if ((*design)->kind == DESIGN_BASELINE)
@@ -604,15 +607,21 @@ static int run_serve(struct args_rest *rest)
         status = cli_keys(&serve_usage, opts.keys, &keys);
     if (!status && !opts.join)
         status = settings_tune(&serve_usage, opts.tune, &design, 1, &knobs);
-    if (status)
+    if (!status)
+        status = daemon_begin(&serve_usage, &opts.daemon);
+    if (!status)
+        status = daemon_checked(&opts.daemon);
+    if (status != DAEMON_RUN)
         return status;
-    daemon_catch_signals();
+    assert(opts.join || design);
     if (opts.join)
-        return run_server(at, &coordinators);
-    assert(design);
-    if (design->substrates & DESIGN_ON_NODE)
-        return serve_memory(design, &knobs, keys, at);
-    return coordinate(design, &knobs, keys, at, path);
+        status = run_server(at, &coordinators);
+    else if (design->substrates & DESIGN_ON_NODE)
+        status = serve_memory(design, &knobs, keys, at);
+    else
+        status = coordinate(design, &knobs, keys, at, path);
+    daemon_end();
+    return status;
 }
 
 const struct command cmd_serve = {&serve_usage, run_serve};

@@ -42,7 +42,9 @@ static const struct arg table[] = {
     {"caps", 0, ARG_STRING, "LIST", "capabilities of the fabric: all, none, or names; default as the seed draws", &opts.run.caps,
      &given.campaign},
     SETTINGS_TUNE_OPTION(&opts.run.tune),
-    {"campaign", 0, ARG_U64, "N", "1: one mix of operations for all seeds (default); 2: every seed draws its own",
+    {"campaign", 0, ARG_U64, "N",
+     "1: one mix of operations for all seeds (default); 2: every seed draws its own;\n"
+     "3: watches",
      &opts.run.campaign, &given.campaign},
     {"nodes", 0, ARG_U64, "N", "one-sided designs: locks lie on so many nodes; default as the seed draws", &opts.run.nodes,
      &given.campaign},
@@ -75,7 +77,7 @@ static const struct arg table[] = {
 static const struct args usage = {
     .command = "pawl sim",
     .usage = "[--design D[,D...]] [--seeds A:B] [--faults all|none|LIST] [--model NAME]\n"
-             "                [--caps all|none|LIST] [--nodes N] [--tune KNOB=N[,...]] [--campaign 1|2] [--clients N]\n"
+             "                [--caps all|none|LIST] [--nodes N] [--tune KNOB=N[,...]] [--campaign 1|2|3] [--clients N]\n"
              "                [--hosts N] [--tasks N] [--locks N] [--safety TIME] [--on fabric|node]\n"
              "                [--trace] [--json]\n"
              "       pawl sim --exhaust [--design D] [--clients N] [--ops N] [--plan OPS,...] [--preemptions N] [--early N]\n"
@@ -274,8 +276,8 @@ static int run_sim(struct args_rest *rest)
     if (given.small)
         return args_complain(&usage,
                              "--ops, --plan, --preemptions, --early, --crash, --strikes, --minutes and --choices need --exhaust");
-    if (opts.run.campaign != CAMPAIGN_FIXED && opts.run.campaign != CAMPAIGN_SWARM)
-        return args_complain(&usage, "--campaign must be between %d and %d", CAMPAIGN_FIXED, CAMPAIGN_SWARM);
+    if (opts.run.campaign < CAMPAIGN_FIXED || opts.run.campaign > CAMPAIGN_BESIDE)
+        return args_complain(&usage, "--campaign must be between %d and %d", CAMPAIGN_FIXED, CAMPAIGN_BESIDE);
     if (opts.run.nodes > CLUSTER_NODES_MAX)
         return args_complain(&usage, "--nodes must be between 1 and %d", CLUSTER_NODES_MAX);
     if (!faults_parse(opts.run.faults, &faults))

@@ -13,6 +13,7 @@
 #define ROOM_MAX (UINT64_C(1) << 30)
 
 static struct {
+    struct daemon_options daemon;
     const char *listen, *join, *space, *alloc, *priorities, *devices, *mode, *design, *pins, *loop;
     uint64_t spin_ns, room, rack, locks;
     bool fresh, soft, json, room_seen, rack_seen, remove;
@@ -47,6 +48,7 @@ static const struct arg table[] = {
      NULL},
     {"loop", 0, ARG_STRING, "OUT,IN", "dev, in-path: both ends of a veth by which doubled packets come back", &opts.loop, NULL},
     {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: remove the pinned locks at the end", &opts.remove, NULL},
+    DAEMON_OPTIONS(&opts.daemon),
     CLI_JSON_OPTION(&opts.json),
 };
 
@@ -63,7 +65,9 @@ static const struct args usage = {
         "CAP_NET_ADMIN.\n\n"
         "A failed switch can be replaced by one at another address, a lease after it was last heard of (fisslock, "
         "fisslock-racks).\n\n"
+        "A file of --config has the words of these options, as for 'pawl serve'. SIGHUP reads it again.\n\n"
         "Runs until SIGINT or SIGTERM, which detach it. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
+    .has_file = true,
     ARGS_TABLE(table),
 };
 
@@ -147,6 +151,7 @@ static int run_in_kernel(const struct station_params *station)
                               .design = opts.design,
                               .locks = opts.locks,
                               .remove = opts.remove,
+                              .ready = daemon_runs,
                               .report = report};
     int status = check_devices(&p, loop);
     if (status)
@@ -176,8 +181,14 @@ static int run_switch(struct args_rest *rest)
     p.switch_locks = opts.room;
     p.fresh = opts.fresh;
     p.spin_ns = opts.spin_ns;
-    daemon_catch_signals();
-    return opts.soft ? daemon_run_station("switch", &p, opts.json) : run_in_kernel(&p);
+    status = daemon_begin(&usage, &opts.daemon);
+    if (!status)
+        status = daemon_checked(&opts.daemon);
+    if (status != DAEMON_RUN)
+        return status;
+    status = opts.soft ? daemon_run_station("switch", &p, opts.json) : run_in_kernel(&p);
+    daemon_end();
+    return status;
 }
 
 const struct command cmd_switch = {&usage, run_switch};

@@ -69,6 +69,91 @@ int pawl_on_lost(pawl *p, void (*lost)(void *ctx, int why), void *ctx)
     return late ? explain(-PAWL_ELOST, "%s", pawl_strwhy((int)a->why)) : 0;
 }
 
+/* ---- waiters ---- */
+
+int pawl_watch(pawl *p, const pawl_grant *grant)
+{
+    struct async *a = &p->async;
+    if (handle_is_ours(p) && (!p->ops->wanted || !(p->design->features & DESIGN_BAST))) {
+        explain_nothing();
+        return handle_not_offered(p);
+    }
+    int rc = HANDLE_CALL(p, check, grant);
+    if (rc)
+        return explain(rc, "%s", pawl_strerror(rc));
+    struct async_watch *free_one = NULL, *same = NULL;
+    pthread_mutex_lock(&a->lock);
+    for (unsigned i = 0; i < PAWL_WATCH_MAX; i++) {
+        struct async_watch *w = &a->watches[i];
+        if (w->state == WATCH_NONE)
+            free_one = w;
+        else if (w->state == WATCH_ON && w->grant.hold == grant->hold && w->grant.serial == grant->serial)
+            same = w;
+    }
+    if (same) {
+        same->grant = *grant; /* it may have been converted */
+    } else if (free_one) {
+        *free_one = (struct async_watch){.state = WATCH_ON, .grant = *grant};
+        __atomic_store_n(&a->watching, a->watching + 1, __ATOMIC_RELEASE);
+    } else {
+        rc = explain(-PAWL_ELIMIT, "%d holds are watched, or their events not reaped yet", PAWL_WATCH_MAX);
+    }
+    pthread_mutex_unlock(&a->lock);
+    if (!rc && p->ops->changed)
+        p->ops->changed(p);
+    return rc;
+}
+
+int pawl_on_wanted(pawl *p, void (*wanted)(void *ctx, const pawl_grant *grant), void *ctx)
+{
+    struct async *a = &p->async;
+    explain_nothing();
+    if (!handle_is_ours(p))
+        return handle_forked();
+    pthread_mutex_lock(&a->calling);
+    a->wanted = wanted;
+    a->wanted_ctx = ctx;
+    pthread_mutex_unlock(&a->calling);
+    return 0;
+}
+
+/* One watch has ended: others wait for the lock (`by_event`), or the hold is over. */
+static void end_watch(struct async *a, struct async_watch *w, bool by_event)
+{
+    pthread_mutex_lock(&a->lock);
+    w->state = by_event ? WATCH_TOLD : WATCH_NONE;
+    a->told += by_event;
+    __atomic_store_n(&a->watching, a->watching - 1, __ATOMIC_RELEASE);
+    if (by_event)
+        announce(a);
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* This thread alone ends watches, so one that is ON stays where it is. */
+void async_look_at_watches(struct pawl *p)
+{
+    struct async *a = &p->async;
+    for (unsigned i = 0; i < PAWL_WATCH_MAX && async_watches(a); i++) {
+        struct async_watch *w = &a->watches[i];
+        pthread_mutex_lock(&a->lock);
+        bool on = w->state == WATCH_ON;
+        const pawl_grant grant = w->grant;
+        pthread_mutex_unlock(&a->lock);
+        int wanted = on ? p->ops->wanted(p, &grant) : 0;
+        if (wanted == -PAWL_ENOTOWNER || wanted == -PAWL_ELOST)
+            end_watch(a, w, false);
+        if (wanted <= 0)
+            continue;
+        pthread_mutex_lock(&a->calling);
+        end_watch(a, w, !a->wanted); /* first: the callback may watch again */
+        if (a->wanted)
+            a->wanted(a->wanted_ctx, &grant);
+        pthread_mutex_unlock(&a->calling);
+    }
+}
+
+/* ---- why a grant ended ---- */
+
 /* Until the library's thread has noticed the loss, the session is asked. */
 int pawl_why(pawl *p, const pawl_grant *grant)
 {
@@ -180,11 +265,18 @@ static unsigned take_done(struct async *a, pawl_completion *out, unsigned max)
         a->done_first = (a->done_first + 1) % PAWL_INFLIGHT_MAX;
         a->done_count--;
     }
+    for (unsigned i = 0; i < PAWL_WATCH_MAX && a->told && n < max; i++) {
+        if (a->watches[i].state != WATCH_TOLD)
+            continue;
+        out[n++] = (pawl_completion){.op = PAWL_OP_WANTED, .grant = a->watches[i].grant};
+        a->watches[i].state = WATCH_NONE;
+        a->told--;
+    }
     if (n < max && a->loss_unreaped) { /* behind all that was complete before */
         out[n++] = (pawl_completion){.result = -PAWL_ELOST, .op = PAWL_OP_LOST, .why = a->why};
         a->loss_unreaped = false;
     }
-    if (n && !a->done_count && !a->loss_unreaped && read(a->event_fd, &drained, sizeof drained) < 0)
+    if (n && !a->done_count && !a->told && !a->loss_unreaped && read(a->event_fd, &drained, sizeof drained) < 0)
         assert(errno == EAGAIN);
     return n;
 }

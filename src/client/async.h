@@ -23,6 +23,12 @@ struct async_op {
     pawl_completion completion;
 };
 
+/* A hold whose holder wants to know that others wait for its lock. */
+struct async_watch {
+    enum { WATCH_NONE, WATCH_ON, WATCH_TOLD } state; /* TOLD: not yet reaped */
+    pawl_grant grant;
+};
+
 struct async {
     pthread_mutex_t lock; /* of everything here, and of what the session keeps for operations in flight */
     struct async_op ops[PAWL_INFLIGHT_MAX];
@@ -30,13 +36,19 @@ struct async {
     unsigned done[PAWL_INFLIGHT_MAX]; /* finished operations in the order in which they finished: a ring */
     unsigned done_first, done_count;
     uint64_t next_id;
-    int event_fd; /* readable while done_count > 0, or the loss of the session is not yet reaped */
+    int event_fd; /* readable while done_count > 0, or an event of the session is not yet reaped */
+
+    struct async_watch watches[PAWL_WATCH_MAX];
+    unsigned watching; /* that are ON; written with the lock, read without */
+    unsigned told;     /* that are TOLD */
 
     enum pawl_why why; /* the session was lost; 0: not that the library's thread has noticed */
     bool loss_unreaped;
     pthread_mutex_t calling; /* held while the callback runs; recursive: the callback may take itself off */
     void (*lost)(void *ctx, int why);
     void *lost_ctx;
+    void (*wanted)(void *ctx, const pawl_grant *grant);
+    void *wanted_ctx;
 };
 
 int async_init(struct async *a);
@@ -47,6 +59,16 @@ void async_finish(struct async *a, struct async_op *op, int result);
 
 /* The library's thread has noticed that the session is lost. The first time it tells the application. */
 void async_lost(struct async *a, enum pawl_why why);
+
+#define ASYNC_WATCH_NS (10 * NS_PER_MS) /* how often the library's thread looks after watches */
+
+static inline bool async_watches(const struct async *a)
+{
+    return __atomic_load_n(&a->watching, __ATOMIC_ACQUIRE);
+}
+
+/* By the library's thread, every ASYNC_WATCH_NS while there are watches: looks whether others wait, and tells the application. */
+void async_look_at_watches(struct pawl *p);
 
 /* Whether the request names a lock by its key, and not by a grant. */
 static inline bool async_names_lock(const pawl_request *r)

@@ -34,6 +34,9 @@ struct session_ops {
     int (*extend)(struct pawl *p, pawl_grant *g);
     int (*check)(struct pawl *p, const pawl_grant *g);
     int (*query)(struct pawl *p, pawl_key key, pawl_state *out);
+    /* Whether another request waits for the lock of this grant: 1, 0 or a negative code. By the library's thread. Null: not
+     * offered. */
+    int (*wanted)(struct pawl *p, const pawl_grant *g);
     /* Why the session is lost; 0: it is not. For all but the library's thread it may be outdated. */
     enum pawl_why (*why)(struct pawl *p);
 

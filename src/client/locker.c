@@ -270,6 +270,13 @@ int locker_check(const struct locker *l, const struct hold *h)
     return plausible(l, h) && l->seat.space->design->holds(&l->seat, h) ? 0 : -PAWL_ENOTOWNER;
 }
 
+int locker_wanted(const struct locker *l, const struct hold *h)
+{
+    const struct design *d = l->seat.space->design;
+    int rc = d->wanted ? locker_check(l, h) : -PAWL_ENOTSUP;
+    return rc ? rc : seat_retry(&l->seat, d->wanted(&l->seat, h));
+}
+
 /* ---- what a lock looks like ---- */
 
 struct tally {

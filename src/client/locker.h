@@ -29,6 +29,8 @@ int locker_convert(const struct locker *l, struct hold *h, enum pawl_mode mode, 
 /* Whether the session is lost: every call says so from now on. */
 bool locker_lost(const struct locker *l);
 int locker_check(const struct locker *l, const struct hold *h);
+/* Whether another request waits for the lock of this hold: 1, 0 or an error. */
+int locker_wanted(const struct locker *l, const struct hold *h);
 int locker_query(const struct locker *l, pawl_key key, pawl_state *out);
 
 /* How a lock with ranges is laid out; and changing that while others use it (design.h). Larger or smaller: in between it has the

@@ -79,6 +79,13 @@ static int check(struct pawl *p, const pawl_grant *g)
     return locker_check(&m->locker, &h);
 }
 
+static int wanted(struct pawl *p, const pawl_grant *g)
+{
+    struct memory_session *m = memory_of(p);
+    struct hold h = hold_of(&m->locker.seat, g);
+    return locker_wanted(&m->locker, &h);
+}
+
 static int extend(struct pawl *p, pawl_grant *g)
 {
     struct memory_session *m = memory_of(p);
@@ -210,8 +217,8 @@ static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint
 
 #define CALLS                                                                                                                      \
     .on_memory = true, .lock = lock, .unlock = unlock, .lock_all = lock_all, .convert = convert, .extend = extend, .check = check, \
-    .query = query, .why = why, .lock_range = lock_range, .reshape = reshape, .split = split, .begin = memory_begin,               \
-    .pump = memory_pump, .cancel = memory_cancel, .admit = memory_admit
+    .query = query, .wanted = wanted, .why = why, .lock_range = lock_range, .reshape = reshape, .split = split,                    \
+    .begin = memory_begin, .pump = memory_pump, .cancel = memory_cancel, .admit = memory_admit
 
 const struct session_ops memory_ops = {
     .scheme = "local:",

@@ -105,7 +105,7 @@ static void keep(struct memory_session *m)
     struct fab_node *n = &m->far->node;
     struct keeper keeper;
     keeper_init(&keeper, &m->locker.seat, ROUND_NS);
-    uint64_t next = world_now(&world_real) + keeper.pause_ns, sent = 0;
+    uint64_t next = world_now(&world_real) + keeper.pause_ns, sent = 0, watch = 0;
     unsigned idle = 0;
     while (!__atomic_load_n(&m->handle.stop, __ATOMIC_ACQUIRE)) {
         uint64_t now = world_now(&world_real);
@@ -117,15 +117,23 @@ static void keep(struct memory_session *m)
             memory_notice_loss(m);
             next = world_now(&world_real) + keeper.pause_ns;
         }
+        uint64_t until = next;
+        if (async_watches(&m->handle.async)) {
+            if (now >= watch) {
+                async_look_at_watches(&m->handle);
+                watch = world_now(&world_real) + ASYNC_WATCH_NS;
+            }
+            until = min_u64(next, watch);
+        }
         uint64_t requests, due = fab_node_tick(n, &requests);
         idle = requests != sent || due != UINT64_MAX ? 0 : idle + 1;
         sent = requests;
-        if (serve_until(m, next, idle >= BUSY_ROUNDS))
+        if (serve_until(m, until, idle >= BUSY_ROUNDS))
             continue;
         if (idle < BUSY_ROUNDS || __atomic_load_n(&m->reapers, __ATOMIC_ACQUIRE))
             nap();
         else
-            sleep_until(m, next);
+            sleep_until(m, until);
     }
 }
 

@@ -73,7 +73,8 @@ static void *library_thread(void *arg)
             keep(m, &keeper);
             next = now + keeper.pause_ns;
         }
-        memory_serve(m, next);
+        async_look_at_watches(&m->handle);
+        memory_serve(m, async_watches(&m->handle.async) ? min_u64(next, now + ASYNC_WATCH_NS) : next);
     }
     hold_keeping_end(&m->session);
     m->close_result = session_close(&m->locker.seat);

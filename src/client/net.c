@@ -563,6 +563,21 @@ static int extend(struct pawl *p, pawl_grant *g)
     return 0;
 }
 
+static int wanted(struct pawl *p, const pawl_grant *g)
+{
+    struct net *n = net_of(p);
+    uint32_t request;
+    int rc = check(p, g);
+    if (rc || (rc = net_request_of(n, g, &request)))
+        return rc;
+    struct outbox *out = net_outbox();
+    host_enter(&n->host, out);
+    bool known = n->host.design->wanted(n->host.memory, request, host_now(), out);
+    host_leave(&n->host, out);
+    net_flush(n, &n->udp, out);
+    return known;
+}
+
 const struct session_ops net_ops = {
     .scheme = NET_SCHEME,
     .open = net_open,
@@ -575,6 +590,7 @@ const struct session_ops net_ops = {
     .extend = extend,
     .check = check,
     .query = net_query,
+    .wanted = wanted,
     .why = net_why,
     .lock_call = lock_call,
     .hold_call = hold_call,

@@ -248,6 +248,7 @@ void *net_thread(void *arg)
     handle_started(p, rc);
     if (rc)
         return NULL;
+    uint64_t watch = 0;
     while (!__atomic_load_n(&p->stop, __ATOMIC_ACQUIRE)) {
         renew(n);
         if (!n->serves || n->pool.fd < 0)
@@ -259,6 +260,10 @@ void *net_thread(void *arg)
             net_duties(n, &n->udp, false);
         listen_a_while(n);
         notice_loss(n);
+        if (async_watches(&p->async) && host_now() >= watch) {
+            async_look_at_watches(p);
+            watch = host_now() + ASYNC_WATCH_NS;
+        }
         pthread_mutex_lock(&p->async.lock);
         net_pump(p);
         pthread_mutex_unlock(&p->async.lock);

@@ -159,6 +159,13 @@ static int check(struct pawl *p, const pawl_grant *g)
     return nodes_told(nodes_of(p), rc ? rc : at->ops->check(at, g));
 }
 
+static int wanted(struct pawl *p, const pawl_grant *g)
+{
+    struct pawl *at = NULL;
+    int rc = nodes_of_grant(nodes_of(p), g, &at);
+    return nodes_told(nodes_of(p), rc ? rc : at->ops->wanted(at, g));
+}
+
 static int convert(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t deadline)
 {
     struct pawl *at = NULL;
@@ -313,6 +320,7 @@ static const struct session_ops nodes_ops = {
     .extend = extend,
     .check = check,
     .query = query,
+    .wanted = wanted,
     .why = why,
     .lock_range = lock_range,
     .reshape = reshape,

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define AT_ONCE 8 /* completions taken together */
+#define WATCH_MS (int)(ASYNC_WATCH_NS / NS_PER_MS)
 
 int nodes_async_init(struct nodes *s)
 {
@@ -131,7 +132,9 @@ void *nodes_thread(void *arg)
                 fds[n++] = (struct pollfd){.fd = at->async.event_fd, .events = POLLIN};
         }
         uint64_t rings;
-        if (poll(fds, n, -1) > 0 && fds[0].revents && read(s->bell, &rings, sizeof rings) < 0)
+        async_look_at_watches(&s->handle);
+        if (poll(fds, n, async_watches(&s->handle.async) ? WATCH_MS : -1) > 0 && fds[0].revents &&
+            read(s->bell, &rings, sizeof rings) < 0)
             assert(errno == EAGAIN);
         pthread_mutex_lock(&s->handle.async.lock);
         nodes_pump(&s->handle);

@@ -18,5 +18,6 @@
 #define COORD_MISTAKE_AHEAD (UINT64_C(1) << 57)     /* answers are sent before etcd has committed what they tell */
 #define COORD_MISTAKE_GUESS (UINT64_C(1) << 58)     /* a transaction without an answer is taken for one that was not made */
 #define COORD_MISTAKE_REUSE (UINT64_C(1) << 59)     /* an index is used again when one host has let go of it */
+#define COORD_MISTAKE_STEWARD (UINT64_C(1) << 61)   /* every steward takes itself for the first one */
 
 #endif

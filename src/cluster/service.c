@@ -459,6 +459,7 @@ int service_open(struct service *s, const struct coord_params *params, const str
         p.state = s->store ? &s->state : NULL;
         rc = coordinator_init(&s->coordinator, &p, s->members, now, &why);
         assert(!rc && !memcmp(&s->coordinator.config, &config, sizeof config));
+        rc = service_steward_open(s, where->path || where->etcd ? where->how == STORE_FRESH : p.fresh);
     }
     if (rc)
         service_close(s);
@@ -561,6 +562,7 @@ void service_close(struct service *s)
         s->before = NULL;
     }
     close_store(s);
+    service_steward_close(s);
     state_free(&s->state);
     free(s->members);
     s->members = NULL;

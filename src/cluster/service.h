@@ -34,6 +34,12 @@ struct service {
     uint32_t first_life;     /* of this coordinator: its steward's terms begin with it, too */
     uint64_t failed;         /* appends that failed */
     struct service *before;  /* of a former space, while its lives are read */
+    struct {
+        void *memory; /* null: the design has none */
+        struct outbox *out;
+        bool runs;  /* it begins when members of a former configuration are gone */
+        bool fresh; /* the space began when this service was opened: nothing was assigned before */
+    } steward;
     struct service_batch batch;
 };
 
@@ -66,5 +72,18 @@ unsigned service_commit(struct service *s, struct service_answer *answers, unsig
 /* Whether the coordinator may answer: it is the only one, or its lease as the leader has not ended. Renews the lease if that is
  * due. */
 bool service_leads(struct service *s);
+
+/* ---- the steward, which some designs have (service_steward.c) ---- */
+
+/* For service_open and service_close. */
+int service_steward_open(struct service *s, bool fresh);
+void service_steward_close(struct service *s);
+
+/* Whether a packet is for the steward, and not for service_packet. */
+bool service_is_for_steward(const struct service *s, const void *data, uint32_t len);
+/* Takes a packet for the steward. The packets that it returns go to the sender; they are there until the next call. */
+const struct outbox *service_steward_packet(struct service *s, const void *data, uint32_t len, uint64_t now);
+/* Call it now and then. */
+void service_steward_tick(struct service *s, uint64_t now);
 
 #endif

@@ -73,6 +73,7 @@ enum fission_flags {
     FISSION_UPGRADE = 1 << 9,  /* ACQUIRE, RELEASE, REFUSED, PROBE: of a shared hold that is to become exclusive */
     FISSION_CLOSED  = 1 << 10, /* LEASE, from the decider: it lost its state and collects REPORTs */
     FISSION_SURE    = 1 << 11, /* PROBE, CHASE: the second round, along the path of the first */
+    FISSION_WANTED  = 1 << 12, /* GRANT without agent, repeated: requests wait at the agent */
 };
 /* clang-format on */
 

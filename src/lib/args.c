@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "lib/args.h"
+#include "lib/args_internal.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#define HELP_COLUMN 30 /* where explanations start; an option that is longer has them on the next line */
+#define MESSAGE_LEN 1024 /* of a complaint */
+#define HELP_COLUMN 30   /* where explanations start; an option that is longer has them on the next line */
 
 int args_complain(const struct args *a, const char *format, ...)
 {
     va_list list;
+    char message[MESSAGE_LEN];
+    unsigned line, column;
     va_start(list, format);
-    fprintf(stderr, "%s: ", a->command);
-    vfprintf(stderr, format, list);
-    fprintf(stderr, "; see '%s --help'\n", a->command);
+    vsnprintf(message, sizeof message, format, list);
     va_end(list);
+    fprintf(stderr, "%s: ", a->command);
+    if (args_place(a, message, &line, &column))
+        fprintf(stderr, "%s:%u:%u: ", args_file_path(), line, column);
+    fprintf(stderr, "%s; see '%s --help'\n", message, a->command);
     return ARGS_EXIT_USAGE;
 }
 
@@ -45,7 +50,7 @@ static void print_help(const struct args *a)
 
 /* ---- storing a value ---- */
 
-static const char *expectation(enum arg_kind kind)
+const char *args_expectation(enum arg_kind kind)
 {
     switch (kind) {
     case ARG_U64:
@@ -63,7 +68,7 @@ static const char *expectation(enum arg_kind kind)
     }
 }
 
-static int convert(const struct arg *arg, const char *value)
+int args_store(const struct arg *arg, const char *value)
 {
     switch (arg->kind) {
     case ARG_FLAG:
@@ -89,8 +94,8 @@ static int convert(const struct arg *arg, const char *value)
 /* `shown` is the option as the user wrote it. */
 static int store(const struct args *a, const struct arg *arg, const char *shown, int shown_len, const char *value)
 {
-    if (convert(arg, value))
-        return args_complain(a, "option '%.*s' needs %s, not '%s'", shown_len, shown, expectation(arg->kind), value);
+    if (args_store(arg, value))
+        return args_complain(a, "option '%.*s' needs %s, not '%s'", shown_len, shown, args_expectation(arg->kind), value);
     if (arg->seen)
         *arg->seen = true;
     return 0;
@@ -156,10 +161,27 @@ static int parse_short(struct cursor *c, const char *word, bool *help)
     return 0;
 }
 
+/* The file that --config or --check names. */
+static int read_file(const struct args *a, int argc, char **argv)
+{
+    const char *path = NULL;
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        for (unsigned word = 0; word < 2; word++) {
+            const char *name = word ? "--check" : "--config";
+            size_t len = strlen(name);
+            if (!strncmp(argv[i], name, len) && (argv[i][len] == '=' || (!argv[i][len] && i + 1 < argc)))
+                path = argv[i][len] ? argv[i] + len + 1 : argv[i + 1];
+        }
+    return path ? args_file(a, path) : 0;
+}
+
 int args_parse(const struct args *a, int argc, char **argv, struct args_rest *rest)
 {
     struct cursor c = {.a = a, .argv = argv, .argc = argc, .next = 1};
     int kept = 1, split = -1;
+    int wrong = a->has_file ? read_file(a, argc, argv) : 0;
+    if (wrong)
+        return wrong;
     while (c.next < argc) {
         char *word = argv[c.next++];
         bool help = false;

@@ -34,6 +34,7 @@ struct args {
     const char *usage;   /* what follows the command in the usage line: "NAME [OPTION]... -- COMMAND..." */
     const char *about;   /* one paragraph */
     const char *after;   /* below the options: exit codes, examples; may be null */
+    bool has_file;       /* --config and --check name a file with options; those on the command line count where both are given */
     int words_max;       /* words that are not options: more are wrong */
     const struct arg *table;
     size_t count;
@@ -55,6 +56,10 @@ int args_parse(const struct args *a, int argc, char **argv, struct args_rest *re
 
 /* For complaints of the caller's own, in the same form; returns the exit status 2. */
 int args_complain(const struct args *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Reads the file of --config again, and tells which options have another value there; null: the file does not set it any more. The
+ * options themselves stay as they are. 0, or 2 after a complaint: then nothing is told. */
+int args_reload(const struct args *a, void (*changed)(const struct arg *arg, const char *value));
 
 /* Values by themselves. -EINVAL: does not look like one; -ERANGE: too large, or (ranges) the end is not above the start. */
 int args_u64(const char *text, uint64_t *value);

@@ -65,21 +65,9 @@ static bool has_members(struct coordinating *c, const struct coord_params *p, st
 
 /* ---- opening ---- */
 
-static int make_steward(struct coordinating *c)
-{
-    if (!c->design->steward_packet)
-        return 0;
-    c->steward = calloc(1, c->design->steward_bytes(&c->service.coordinator.config));
-    c->out = c->out ? c->out : calloc(1, sizeof *c->out);
-    c->steward_runs = false;
-    return c->steward && c->out ? 0 : explain(-ENOMEM, "out of memory");
-}
-
 static int open_service(struct coordinating *c)
 {
     int rc = service_open(&c->service, &c->params, &c->state, host_now());
-    if (!rc)
-        rc = make_steward(c);
     c->leads = !rc;
     if (!rc && c->etcd) { /* the next time it goes on with what is there */
         c->state.how = STORE_CONTINUE;
@@ -91,9 +79,8 @@ static int open_service(struct coordinating *c)
 static void close_service(struct coordinating *c)
 {
     service_close(&c->service);
-    free(c->steward);
-    c->steward = NULL;
     c->leads = false;
+    watch_forget(&c->watch);
 }
 
 /* ---- with etcd ---- */
@@ -160,6 +147,8 @@ static int leading_open(struct coordinating *c)
     return rc ? rc : open_service(c);
 }
 
+static void publish_figures(struct coordinating *c, unsigned hosts);
+
 static void answer_questions(struct coordinating *c)
 {
     static _Thread_local struct udp_batch batch;
@@ -188,6 +177,7 @@ static void leading_stand_by(struct coordinating *c)
         report(c, "stands by: %s", explained());
     for (uint64_t look_ns = 0; !*c->stop && !c->leads && !c->ended;) {
         answer_questions(c);
+        publish_figures(c, 0);
         if (host_now() < look_ns)
             continue;
         int rc = store_etcd_look(&c->store, host_now() + l->lease_ns / 4);
@@ -241,8 +231,6 @@ int coordinating_open(struct coordinating *c, const struct coord_params *params,
     c->udp = box ? udp : (struct udp){.fd = -1};
     c->params = *params;
     c->state = state ? *state : nowhere;
-    c->fresh = params->fresh;
-    c->design = params->design->packet;
     int rc = box ? 0 : coordinating_listen(&c->udp, at); /* first: a coordinator that cannot listen leaves the state alone */
     if (rc)
         return rc;
@@ -262,24 +250,12 @@ int coordinating_open(struct coordinating *c, const struct coord_params *params,
     return rc;
 }
 
-/* A steward gives leases by today's configuration: it begins when hosts of a former one are gone. */
-static bool steward_runs(struct coordinating *c)
-{
-    const struct coordinator *k = &c->service.coordinator;
-    if (c->steward && !c->steward_runs && !k->changed) {
-        c->design->steward_init(c->steward, &k->config, c->service.first_life, c->fresh, host_now());
-        c->steward_runs = true;
-    }
-    return c->steward_runs;
-}
-
 /* For the steward, which answers the sender. */
 static void one_packet(struct coordinating *c, const void *data, uint32_t len, struct net_addr from)
 {
-    outbox_clear(c->out);
-    c->design->steward_packet(c->steward, data, len, host_now(), c->out);
-    for (unsigned i = 0; i < c->out->packets && service_leads(&c->service); i++) { /* I22 */
-        const struct udp_out out = {.to = from, .len = c->out->packet[i].len, .data = outbox_packet(c->out, i)};
+    const struct outbox *o = service_steward_packet(&c->service, data, len, host_now());
+    for (unsigned i = 0; i < o->packets; i++) {
+        const struct udp_out out = {.to = from, .len = o->packet[i].len, .data = outbox_packet(o, i)};
         udp_send(&c->udp, &out, 1);
     }
 }
@@ -289,26 +265,29 @@ static void one_packet(struct coordinating *c, const void *data, uint32_t len, s
 static void send_answers(struct coordinating *c, const struct service_answer *answers, unsigned count)
 {
     struct udp_out out[UDP_BATCH];
+    uint64_t now = host_now();
     for (unsigned sent = 0; sent < count; sent += UDP_BATCH) {
         unsigned n = (unsigned)min_u64(UDP_BATCH, count - sent);
-        for (unsigned i = 0; i < n; i++)
+        for (unsigned i = 0; i < n; i++) {
             out[i] = (struct udp_out){.to = answers[sent + i].to, .len = answers[sent + i].len, .data = answers[sent + i].bytes};
+            watch_answer(&c->watch, c->params.space, answers[sent + i].bytes, answers[sent + i].to, now);
+        }
         udp_send(&c->udp, out, n);
     }
 }
 
 /* The packets of a batch. How many answers there are. */
-static unsigned take_batch(struct coordinating *c, const struct udp_batch *batch, bool steward, struct service_answer *answers)
+static unsigned take_batch(struct coordinating *c, const struct udp_batch *batch, struct service_answer *answers)
 {
     unsigned count = 0;
     for (unsigned i = 0; i < batch->count; i++) {
-        const struct packet_head *h = (const struct packet_head *)(const void *)batch->packet[i].data;
+        const void *data = batch->packet[i].data;
         uint32_t len = batch->packet[i].len;
         struct net_addr from = batch->packet[i].from;
-        if (!c->steward || len < sizeof *h || h->family != c->design->family)
-            count += service_packet(&c->service, h, len, from, host_now(), &answers[count]);
-        else if (steward)
-            one_packet(c, h, len, from);
+        if (service_is_for_steward(&c->service, data, len))
+            one_packet(c, data, len, from);
+        else
+            count += service_packet(&c->service, data, len, from, host_now(), &answers[count]);
     }
     return count;
 }
@@ -333,6 +312,38 @@ static void publish(struct coordinating *c, unsigned hosts)
     pthread_mutex_unlock(&c->looking);
 }
 
+static void publish_figures(struct coordinating *c, unsigned hosts)
+{
+    const struct service *s = &c->service;
+    const struct coordinator *k = &s->coordinator;
+    uint64_t now = host_now();
+    struct figures_part p = {.kind = FIGURES_COORDINATOR, .ready = true, .at = c->udp.at};
+    struct coordinator_figures *f = &p.coordinator;
+    if (!figures_due(&c->board, now))
+        return;
+    *f = (struct coordinator_figures){.leads = c->leads, .stands_by = !c->leads, .watch = c->watch.counts};
+    if (c->leads) {
+        bool switches = k->design->packet->switch_packet;
+        f->term = k->term;
+        f->hosts = hosts;
+        f->hosts_max = k->config.machines;
+        f->keys = k->directory ? k->directory->used : 0;
+        f->locks = k->config.locks;
+        f->drops = k->drops;
+        f->granters = watch_granters(&c->watch);
+        f->granters_wanted = k->config.servers + (switches ? max_u64(k->config.racks, 1) : 0);
+        f->appends_failed = s->failed;
+        f->appended_bytes = s->store ? s->store->since_snapshot : 0;
+        f->log_bytes = s->store && !s->etcd ? s->file.end : 0;
+        p.ready = f->granters >= f->granters_wanted;
+    }
+    if (c->box)
+        mailbox_count(c->box, &f->mailbox_waiting, &f->mailbox_lost);
+    snprintf(p.space, sizeof p.space, "%s", c->params.space);
+    snprintf(p.design, sizeof p.design, "%s", c->params.design->name);
+    figures_publish(&c->board, &p);
+}
+
 void coordinating_own_switch(struct coordinating *c, struct net_addr at)
 {
     pthread_mutex_lock(&c->looking);
@@ -355,29 +366,30 @@ static void lead(struct coordinating *c)
     static _Thread_local struct service_answer answers[TOGETHER];
     while (!*c->stop && service_leads(&c->service)) {
         unsigned n = receive(c, &batch, world_now(&world_real) + LOOK_NS), count = 0;
-        bool steward = steward_runs(c);
         for (; n; n = count + UDP_BATCH <= TOGETHER ? receive_more(c, &batch) : 0)
-            count += take_batch(c, &batch, steward, &answers[count]);
+            count += take_batch(c, &batch, &answers[count]);
         send_answers(c, answers, service_commit(&c->service, answers, count, host_now()));
         struct udp_out more = {.data = answers[0].bytes};
         while ((more.len = coordinator_more(&c->service.coordinator, answers[0].bytes, &more.to)))
             udp_send(&c->udp, &more, 1);
-        publish(c, coordinator_tick(&c->service.coordinator, host_now()));
-        if (steward) {
-            outbox_clear(c->out);
-            c->design->steward_tick(c->steward, host_now(), c->out);
-        }
+        unsigned hosts = coordinator_tick(&c->service.coordinator, host_now());
+        publish(c, hosts);
+        watch_service(&c->watch, &c->service, host_now());
+        publish_figures(c, hosts);
+        service_steward_tick(&c->service, host_now());
     }
 }
 
 void coordinating_run(struct coordinating *c)
 {
+    figures_show(&c->board);
     while (!*c->stop && !c->ended) {
         if (c->leads)
             lead(c);
         if (c->etcd && !*c->stop)
             leading_stand_by(c);
     }
+    figures_hide(&c->board);
 }
 
 int coordinating_grow(struct coordinating *c, uint64_t locks)
@@ -387,7 +399,7 @@ int coordinating_grow(struct coordinating *c, uint64_t locks)
     service_commit(&c->service, NULL, 0, host_now()); /* hosts that have left */
     close_service(c);
     c->params.locks = locks;
-    c->params.fresh = c->fresh = false;
+    c->params.fresh = false;
     c->state.how = STORE_CONTINUE;
     int rc = open_service(c);
     if (!rc)
@@ -407,5 +419,4 @@ void coordinating_close(struct coordinating *c)
     close_service(c);
     if (c->etcd && c->store.leader.etcd)
         leader_resign(&c->store.leader);
-    free(c->out);
 }

@@ -328,6 +328,19 @@ static int execute(struct hosting *h, const struct spaces_ask *q, struct spaces_
     return explain(-EOPNOTSUPP, "the service does not know this question: its build is an older one");
 }
 
+/* Operators' commands that change something, done or refused. */
+static void say_command(const struct spaces_ask *q, int code, struct net_addr from)
+{
+    static const char *const verbs[] = {[SPACES_CREATE] = "created", [SPACES_DROP] = "dropped", [SPACES_GROW] = "grown"};
+    char event[64], space[COORD_NAME_LEN + 1], at[NET_ADDR_TEXT];
+    const char *verb = q->verb < countof(verbs) && verbs[q->verb] ? verbs[q->verb] : "changed";
+    snprintf(event, sizeof event, "space %s%s", code ? "not " : "", verb);
+    snprintf(space, sizeof space, "%.*s", COORD_NAME_LEN, q->packet.space);
+    net_addr_print(from, at);
+    log_event(code ? LOG_LEVEL_WARNING : LOG_LEVEL_NOTICE, event, LOG_TEXT("space", space), LOG_TEXT("from", at),
+              LOG_TEXT("why", code ? explained() : "an operator asked for it"));
+}
+
 void hosting_answer(struct hosting *h, const void *data, uint32_t len, struct net_addr from)
 {
     const struct spaces_ask *q = data;
@@ -343,6 +356,8 @@ void hosting_answer(struct hosting *h, const void *data, uint32_t len, struct ne
         coord_make(&a->packet, COORD_SPACES, q->packet.space, NULL, q->packet.head.nonce);
         a->packet.code = execute(h, q, a);
         snprintf(a->text, sizeof a->text, "%s", a->packet.code ? explained() : "");
+        if (q->verb != SPACES_LIST)
+            say_command(q, a->packet.code, from);
     }
     const struct udp_out out = {.to = from, .len = sizeof *a, .data = a};
     udp_send(&h->udp, &out, 1);

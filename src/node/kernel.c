@@ -56,6 +56,8 @@ int kernel_attach(const struct kernel_params *p, struct plane *plane)
             rc = pass ? attach_one(p, plane, device) : plane_port(plane, device);
         free(copy);
     }
+    if (!rc && p->ready)
+        p->ready();
     return rc;
 }
 

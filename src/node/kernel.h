@@ -18,7 +18,8 @@ struct kernel_params {
     const char *pins;   /* null: locks end with this process */
     const char *design; /* demands; null and 0: none */
     uint64_t locks;
-    bool remove; /* at the end the pinned locks go, too */
+    bool remove;         /* at the end the pinned locks go, too */
+    void (*ready)(void); /* it decides from now on */
     kernel_report report;
 };
 

@@ -55,3 +55,11 @@ unsigned mailbox_wait(struct mailbox *m, struct udp_batch *batch, uint64_t deadl
     pthread_mutex_unlock(&m->mutex);
     return batch->count;
 }
+
+void mailbox_count(struct mailbox *m, uint64_t *waiting, uint64_t *lost)
+{
+    pthread_mutex_lock(&m->mutex);
+    *waiting = m->put - m->taken;
+    *lost = m->lost;
+    pthread_mutex_unlock(&m->mutex);
+}

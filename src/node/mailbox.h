@@ -31,4 +31,6 @@ void mailbox_put(struct mailbox *m, const void *data, uint32_t len, struct net_a
 /* Waits for packets until the deadline (CLOCK_MONOTONIC; 0: does not wait), and hands out up to UDP_BATCH of them. How many. */
 unsigned mailbox_wait(struct mailbox *m, struct udp_batch *batch, uint64_t deadline);
 
+void mailbox_count(struct mailbox *m, uint64_t *waiting, uint64_t *lost);
+
 #endif

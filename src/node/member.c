@@ -1,15 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/member.h"
+#include "lib/log.h"
 #include "world/world.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 #define TRY_NS NS_PER_S /* of joining, until the next look whether to stop */
 #define AGAIN_NS (100 * NS_PER_MS)
 #define BEAT_NS (100 * NS_PER_MS)     /* between two heartbeats: the coordinator may have started anew */
 #define SILENT_NS (350 * NS_PER_MS)   /* no answer to three heartbeats: another coordinator may lead */
 #define ANSWERED_NS (150 * NS_PER_MS) /* the latest heartbeat was answered, or the one before */
+#define ALONE_NS (3 * NS_PER_S)       /* ten heartbeats to each of three coordinators */
 #define JOINING_SHARE 4               /* of a lease */
+
+/* ---- its log ---- */
+
+static void say(const struct member *m, enum log_level level, const char *what, const char *why)
+{
+    char event[64], at[NET_ADDR_TEXT], coordinator[NET_ADDR_TEXT];
+    snprintf(event, sizeof event, "%s %s", m->join.role == COORD_SWITCH ? "switch" : "lock server", what);
+    net_addr_print(m->join.at, at);
+    net_addr_print(coord_list_at(&m->join.coordinators), coordinator);
+    log_event(level, event, LOG_TEXT("space", m->welcome.said.packet.space), LOG_TEXT("at", at),
+              LOG_NUMBER("life", m->welcome.said.packet.head.generation), LOG_TEXT("coordinator", coordinator),
+              LOG_TEXT("why", why));
+}
+
+bool member_is_alone(const struct member *m, uint64_t now)
+{
+    return m->answered_ns && now > m->answered_ns && now - m->answered_ns > ALONE_NS;
+}
+
+/* Once for each change: whether a coordinator answers heartbeats, and which term it has. */
+static void watch_coordinator(struct member *m, uint64_t now)
+{
+    bool alone = member_is_alone(m, now);
+    if (alone && !m->said.alone)
+        say(m, LOG_LEVEL_WARNING, "hears no coordinator",
+            "heartbeats are not answered: hosts go on until their membership leases end");
+    if (!alone && m->said.alone)
+        say(m, LOG_LEVEL_NOTICE, "hears a coordinator again", "heartbeats are answered");
+    if (m->said.term && m->term > m->said.term)
+        say(m, LOG_LEVEL_NOTICE, "follows another coordinator", "it has a later term");
+    m->said.alone = alone;
+    m->said.term = m->term;
+}
+
+static void say_news(const struct member *m, enum member_news news)
+{
+    switch (news) {
+    case MEMBER_NOTHING:
+        break;
+    case MEMBER_JOINED:
+        say(m, LOG_LEVEL_NOTICE, "joined anew", "its former life is over, and it begins with empty state");
+        break;
+    case MEMBER_RULES:
+        say(m, LOG_LEVEL_INFO, "has new rules", "locks were divided anew, and it keeps those that it has");
+        break;
+    case MEMBER_STALE:
+        if (!m->nonce_next)
+            say(m, LOG_LEVEL_INFO, "joins anew", "new rules give it other locks");
+        break;
+    case MEMBER_SUPERSEDED:
+        if (!m->nonce_next)
+            say(m, LOG_LEVEL_WARNING, "is superseded", "the coordinator says that its life is over: it decides nothing");
+        break;
+    }
+}
 
 /* ---- joining ---- */
 
@@ -86,11 +144,13 @@ int member_open(struct member *m, const struct member_params *p)
         return explain_join(rc, p);
     }
     take_welcome(m);
+    say(m, LOG_LEVEL_INFO, "joined", "it asked to join");
     return 0;
 }
 
 void member_close(struct member *m)
 {
+    say(m, LOG_LEVEL_INFO, "ends", "it was told to stop, or could not begin");
     udp_close(&m->udp);
 }
 
@@ -140,6 +200,7 @@ void member_beat_if_due(struct member *m, uint64_t now)
 {
     if (now < m->beat_ns)
         return;
+    watch_coordinator(m, now);
     m->beat_ns = now + BEAT_NS;
     if (now - m->heard_ns > SILENT_NS) { /* of the next one, too, it waits so long for an answer */
         coord_list_next(&m->join.coordinators);
@@ -244,7 +305,7 @@ static void follow(struct member *m, struct net_addr leader, uint64_t now)
     m->beat_ns = 0;
 }
 
-enum member_news member_packet(struct member *m, const void *data, uint32_t len, uint64_t now)
+static enum member_news take_packet(struct member *m, const void *data, uint32_t len, uint64_t now)
 {
     const struct coord_packet *p = coord_check(data, len, 0);
     if (p && coord_stands_by(&m->welcome.said.config.identity, p)) {
@@ -259,7 +320,8 @@ enum member_news member_packet(struct member *m, const void *data, uint32_t len,
         m->foreign++; /* of a deposed leader: I22 */
         return MEMBER_NOTHING;
     }
-    m->heard_ns = p && is_answer(p) ? now : m->heard_ns;
+    if (p && is_answer(p))
+        m->heard_ns = m->answered_ns = now;
     if (p && p->head.type == COORD_WELCOME)
         return on_welcome(m, data, now);
     if (!p || p->head.nonce != m->join.nonce)
@@ -267,4 +329,11 @@ enum member_news member_packet(struct member *m, const void *data, uint32_t len,
     if (p->head.type == COORD_BEAT_ACK)
         return on_beat_ack(m, data);
     return p->head.type == COORD_REFUSED && p->code == -ESTALE ? MEMBER_SUPERSEDED : MEMBER_NOTHING;
+}
+
+enum member_news member_packet(struct member *m, const void *data, uint32_t len, uint64_t now)
+{
+    enum member_news news = take_packet(m, data, len, now);
+    say_news(m, news);
+    return news;
 }

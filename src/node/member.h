@@ -32,10 +32,15 @@ struct member {
     uint64_t joining_until_ns; /* until then it decides nothing */
     uint64_t beat_ns;          /* when the next heartbeat is due */
     uint64_t term;             /* of the latest coordinator that was heard */
-    uint64_t heard_ns;         /* and when */
+    uint64_t heard_ns;         /* and when, or when another coordinator was tried */
+    uint64_t answered_ns;      /* when one answered last; 0: none did since it joined */
     uint64_t foreign;          /* packets of a coordinator that does not know the space which this member joined */
     bool superseded;           /* refused: it decides nothing until it has joined anew */
-    uint16_t look_for;         /* the coordinator asks whether locks name this machine; 0: it does not ask */
+    struct {
+        bool alone;
+        uint64_t term;
+    } said;            /* to the log, of its coordinators */
+    uint16_t look_for; /* the coordinator asks whether locks name this machine; 0: it does not ask */
 };
 
 /* Opens the socket and joins. 0, or a negative code, explained. */
@@ -51,6 +56,9 @@ void member_ask_again(struct member *m);
 /* Sends a heartbeat: at once, with what a switch found when it looked for `machine` (0: for none); or if one is due. */
 void member_beat(struct member *m, uint16_t machine, uint64_t found);
 void member_beat_if_due(struct member *m, uint64_t now);
+
+/* Whether no coordinator has answered for a while: longer than it takes to try several. */
+bool member_is_alone(const struct member *m, uint64_t now);
 
 /* The meaning of a coordinator's packet for the caller. The member's own fields are up to date then. */
 enum member_news {

@@ -223,18 +223,69 @@ static void send_wakes(struct memory_node *m)
     }
 }
 
+/* The node is free of I/O: its counts tell what happened to its clients. */
+static void watch_clients(struct memory_node *m, uint64_t now)
+{
+    const struct memnode_counts *c = memnode_counts(m->node), *b = &m->said;
+    uint64_t withheld, refused = c->refused + c->forged + c->malformed + c->foreign,
+                       before = b->refused + b->forged + b->malformed + b->foreign;
+    bool changed = c->connects != b->connects || c->leaves != b->leaves || c->fences != b->fences || c->silent != b->silent;
+    if (changed && log_may(&m->changing, now, &withheld)) {
+        bool lost = c->fences != b->fences || c->silent != b->silent;
+        log_event(lost ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, lost ? "clients lost" : "clients changed",
+                  LOG_TEXT("space", m->p.space), LOG_NUMBER("clients", memnode_clients(m->node)),
+                  LOG_NUMBER("connected", c->connects - b->connects), LOG_NUMBER("left", c->leaves - b->leaves),
+                  LOG_NUMBER("fenced", c->fences - b->fences), LOG_NUMBER("silent", c->silent - b->silent),
+                  LOG_TEXT("why", lost ? "they were silent for two leases, or others fenced them" : "they connected or left"));
+        m->said.connects = c->connects;
+        m->said.leaves = c->leaves;
+        m->said.fences = c->fences;
+        m->said.silent = c->silent;
+    }
+    if (refused == before || !log_may(&m->refusing, now, &withheld))
+        return;
+    log_event(LOG_LEVEL_WARNING, "packets dropped", LOG_TEXT("space", m->p.space), LOG_NUMBER("refused", c->refused - b->refused),
+              LOG_NUMBER("forged", c->forged - b->forged), LOG_NUMBER("malformed", c->malformed - b->malformed),
+              LOG_NUMBER("foreign", c->foreign - b->foreign),
+              LOG_TEXT("why", "their senders were shut out, or they are malformed or of another space"));
+    m->said.refused = c->refused;
+    m->said.forged = c->forged;
+    m->said.malformed = c->malformed;
+    m->said.foreign = c->foreign;
+}
+
 static void look_around(struct memory_node *m, uint64_t now)
 {
     if (!m->ready && now >= m->silent_until_ns) {
         m->ready = true;
         memnode_ready(m->node);
+        log_event(LOG_LEVEL_INFO, "memory node serves", LOG_TEXT("space", m->p.space), LOG_NUMBER("life", m->place.life),
+                  LOG_TEXT("why", m->place.found ? "it goes on with the memory of an earlier process"
+                                  : m->p.fresh   ? "no client holds anything from before"
+                                                 : "leases from before have ended"));
     }
     if (m->p.home && m->p.home->tend)
         m->p.home->tend(m->p.home->ctx, now);
     if (now >= m->tick_ns) {
         memnode_tick(m->node, now);
         m->tick_ns = now + min_u64(LOOK_NS, m->p.layout.lease_ns / 8);
+        watch_clients(m, now);
     }
+}
+
+static void publish(struct memory_node *m)
+{
+    struct figures_part p = {.kind = FIGURES_MEMORY,
+                             .ready = m->ready,
+                             .at = m->udp.at,
+                             .memory = {.ready = m->ready,
+                                        .life = m->place.life,
+                                        .clients = memnode_clients(m->node),
+                                        .bytes = m->care.header.total_bytes,
+                                        .counts = *memnode_counts(m->node)}};
+    snprintf(p.space, sizeof p.space, "%s", m->p.space);
+    snprintf(p.design, sizeof p.design, "%s", m->p.layout.design->name);
+    figures_publish(&m->board, &p);
 }
 
 /* The length of its answer, in its place; 0: none. */
@@ -251,6 +302,7 @@ static uint32_t one_packet(struct memory_node *m, uint8_t *data, uint32_t len, c
 void memory_node_run(struct memory_node *m, const volatile sig_atomic_t *stop)
 {
     static _Thread_local struct udp_batch batch;
+    figures_show(&m->board);
     look_around(m, world_now(&world_real));
     while (!*stop) {
         struct udp_out out[UDP_BATCH];
@@ -268,5 +320,8 @@ void memory_node_run(struct memory_node *m, const volatile sig_atomic_t *stop)
         udp_send(&m->udp, out, count);
         send_wakes(m);
         look_around(m, now); /* after the packets: clients that were heard of are not silent */
+        if (figures_due(&m->board, now))
+            publish(m);
     }
+    figures_hide(&m->board);
 }

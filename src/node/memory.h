@@ -6,6 +6,8 @@
 #include "cluster/coordinator.h"
 #include "cluster/keeper.h"
 #include "dataplane/memnode.h"
+#include "lib/log.h"
+#include "node/figures.h"
 #include "wire/udp.h"
 
 #include <signal.h>
@@ -61,6 +63,9 @@ struct memory_node {
     uint64_t silent_until_ns;
     bool ready;
     uint64_t tick_ns;
+    struct memnode_counts said; /* as the log has them */
+    struct log_limit changing, refusing;
+    struct figures_board board;
 };
 
 /* 0 or a negative errno, explained. */

@@ -4,9 +4,11 @@
 #define PAWL_NODE_NODE_H
 
 #include "cluster/service.h"
+#include "node/figures.h"
 #include "node/mailbox.h"
 #include "node/member.h"
 #include "node/peers.h"
+#include "node/watch.h"
 
 /* ---- the coordinator ---- */
 
@@ -26,11 +28,6 @@ struct coordinating {
     uint64_t listen_ns;  /* before a new state begins, members of a former space are listened for this long; 0: as usual */
     struct mailbox *box; /* packets come by it, and `udp`, which is the caller's, is for sending; null: it reads its own socket */
     struct service service;
-    const struct packet_design *design;
-    void *steward;     /* null: the design has none */
-    bool steward_runs; /* it begins when lock servers and switches may join */
-    bool fresh;
-    struct outbox *out;
     const volatile sig_atomic_t *stop;
     /* With etcd, where several stand by: */
     const struct coordinating_etcd *etcd; /* null: the state is in a file, or nowhere */
@@ -42,6 +39,8 @@ struct coordinating {
     pthread_mutex_t looking;
     struct coordinating_status status;
     struct net_addr own_switch; /* in this process, and yields its place; port 0: there is none */
+    struct watch watch;         /* of the thread that runs */
+    struct figures_board board;
 };
 
 struct coordinating_etcd {
@@ -90,9 +89,11 @@ struct station {
     struct peers *peers;
     uint64_t spin_ns;          /* looks for packets for so long before it sleeps */
     struct rack_config config; /* the space's, with what is its own */
+    uint8_t grant_type;        /* of its lock packets */
     pawl_apply apply;          /* of a data server; null: it keeps no data */
     void *apply_ctx;
     const volatile sig_atomic_t *stop;
+    struct figures_board board;
     /* Where a program in the kernel does most of the work, and this is its control process: null otherwise. */
     struct {
         void *ctx;
@@ -100,6 +101,8 @@ struct station {
         void (*changing)(void *ctx, bool begins);                       /* memory is about to change, or has */
     } kernel;
     struct {
+        uint64_t in[FIGURES_TYPES], out[FIGURES_TYPES], grants[GRANT_DECIDERS]; /* lock packets; joined: anew */
+        uint64_t joined;
         uint64_t packets, answers, lost, echoes; /* lost: no address is known for them */
         uint64_t bad, alien, unreadable;         /* dropped: too short or long; of another space; of another version or features */
     } counts;

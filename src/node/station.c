@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -188,6 +189,18 @@ static void changing(const struct station *s, bool begins)
         s->kernel.changing(s->kernel.ctx, begins);
 }
 
+/* A packet that leaves. A switch sends on grants of agents, and of servers. */
+static void count_out(struct station *s, const struct packet_head *h)
+{
+    if (h->family != s->member.design->family || h->type >= FIGURES_TYPES)
+        return;
+    s->counts.out[h->type]++;
+    if (h->type == s->grant_type)
+        s->counts.grants[h->from.machine == MACHINE_SWITCH      ? GRANT_BY_SWITCH
+                         : h->from.machine > s->config.machines ? GRANT_BY_SERVER
+                                                                : GRANT_BY_AGENT]++;
+}
+
 static void flush(struct station *s, struct outbox *o)
 {
     struct udp_out out[OUTBOX_PACKETS];
@@ -199,6 +212,7 @@ static void flush(struct station *s, struct outbox *o)
             n++;
         else
             s->counts.lost++;
+        count_out(s, h);
     }
     udp_send(&s->member.udp, out, n);
     s->counts.answers += n;
@@ -234,6 +248,7 @@ static void on_coordinator(struct station *s, const void *data, uint32_t len)
     case MEMBER_NOTHING:
         break;
     case MEMBER_JOINED:
+        s->counts.joined++;
         take_config(s, s->config.switch_locks);
         madvise(s->memory, s->memory_bytes, MADV_DONTNEED); /* zero again */
         begin(s, false);
@@ -304,6 +319,8 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
         on_coordinator(s, data, len);
     if (h->family != s->member.design->family || is_rejoining(s))
         return; /* HERE */
+    if (h->type < FIGURES_TYPES)
+        s->counts.in[h->type]++;
     if (!s->is_switch) {
         s->member.design->server_packet(s->memory, data, len, host_now(), out);
         return;
@@ -339,19 +356,63 @@ static uint64_t tick(struct station *s, struct outbox *out)
     return min_u64(next > now ? next - now : 0, min_u64(LOOK_NS, s->member.welcome.said.config.retry_ns * 4));
 }
 
+static void publish(struct station *s, uint64_t now)
+{
+    const struct packet_design *d = s->member.design;
+    struct packet_figures (*fn)(const void *) = s->is_switch ? d->switch_figures : d->server_figures;
+    const struct packet_drops *drops = !s->is_switch && d->server_drops ? d->server_drops(s->memory) : &(struct packet_drops){0};
+    struct figures_part p = {.kind = FIGURES_GRANTER,
+                             .ready = !member_is_alone(&s->member, now) && !s->member.superseded && !s->member.nonce_next,
+                             .at = s->member.udp.at,
+                             .granter = {.is_switch = s->is_switch,
+                                         .life = s->member.welcome.said.packet.head.generation,
+                                         .term = s->member.term,
+                                         .alone = member_is_alone(&s->member, now),
+                                         .superseded = s->member.superseded,
+                                         .joined_anew = s->counts.joined,
+                                         .locks = s->config.locks,
+                                         .memory_bytes = s->memory_bytes,
+                                         .packets = s->counts.packets,
+                                         .answers = s->counts.answers,
+                                         .unroutable = s->counts.lost,
+                                         .echoes = s->counts.echoes,
+                                         .bad = s->counts.bad + drops->bad,
+                                         .alien = s->counts.alien + drops->alien,
+                                         .unreadable = s->counts.unreadable + drops->unreadable,
+                                         .stale = drops->stale,
+                                         .foreign = s->member.foreign,
+                                         .moves = s->is_switch && d->switch_moves ? d->switch_moves(s->memory) : 0,
+                                         .family = d->family}};
+    snprintf(p.space, sizeof p.space, "%s", s->member.welcome.said.packet.space);
+    snprintf(p.design, sizeof p.design, "%s", s->member.welcome.said.design);
+    memcpy(p.granter.in, s->counts.in, sizeof p.granter.in);
+    memcpy(p.granter.out, s->counts.out, sizeof p.granter.out);
+    memcpy(p.granter.grants, s->counts.grants, sizeof p.granter.grants);
+    if (fn)
+        p.granter.design = fn(s->memory);
+    else
+        memset(&p.granter.design, 0xff, sizeof p.granter.design);
+    static_assert(PACKET_UNCOUNTED == UINT64_MAX, "all bits are set");
+    figures_publish(&s->board, &p);
+}
+
 void station_run(struct station *s)
 {
     struct udp_batch *batch = calloc(1, sizeof *batch);
     struct outbox *out = calloc(1, sizeof *out);
     struct udp_out echo[UDP_BATCH];
     uint64_t next = 0;
+    s->grant_type = figures_grant_type(s->member.design->family);
     station_meet(s);
+    figures_show(&s->board);
     while (batch && out && !*s->stop) {
         uint64_t now = world_now(&world_real);
         if (now >= next) {
             changing(s, true);
             next = now + max_u64(tick(s, out), NS_PER_MS / 4);
             changing(s, false);
+            if (figures_due(&s->board, now))
+                publish(s, host_now());
         }
         unsigned n = udp_wait(&s->member.udp, batch, s->spin_ns, next);
         unsigned echoes = 0;
@@ -374,6 +435,7 @@ void station_run(struct station *s)
     }
     if (!s->kernel.changing) /* a program in the kernel may go on */
         member_leave(&s->member);
+    figures_hide(&s->board);
     free(batch);
     free(out);
 }

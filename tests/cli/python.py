@@ -202,6 +202,25 @@ class Lost(unittest.TestCase):
             self.assertEqual(child.communicate("\n")[0], "lost\n")
 
 
+    def test_wanted(self):
+        """A holder is told that others wait: by the callback, which gives way, and in asyncio."""
+        with pawl.open(PLACES[0]) as space, pawl.open(PLACES[0]) as other:
+            space.on_wanted(lambda grant: grant.unlock())
+            grant = space.lock("wanted")
+            grant.watch()
+            other.lock("wanted", timeout=LIMIT).unlock()
+            self.assertRaises(pawl.NotOwner, grant.watch)
+            space.on_wanted(None)
+
+            async def run():
+                held = await space.lock_async("wanted", timeout=LIMIT)
+                next_one = asyncio.ensure_future(other.lock_async("wanted", timeout=LIMIT)._acquire())
+                await asyncio.wait_for(held.wanted_async(), LIMIT)
+                held.unlock()
+                (await next_one).unlock()
+
+            asyncio.run(run())
+
     def test_event(self):
         """A session that an operator breaks is told so: by the callback, in asyncio, and by its grants."""
         told, event = [], threading.Event()

@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         uint8_t how = data[0];
         p.head = (struct packet_head){.version = PACKET_VERSION,
                                       .family = PACKET_SERVER,
-                                      .type = data[1] % 12,
+                                      .type = data[1] % (SRV_WANTED + 2),
                                       .space = c.space,
                                       .epoch = 1 + data[2] % 2,
                                       .index = data[2] % 6,
@@ -74,6 +74,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         srv_server_tick(server, now, &out);
         check(&out, &c);
         srv_tick(host, now, &out);
+        check(&out, &c);
+        srv_wanted(host, data[-1] % 6, now, &out);
         check(&out, &c);
         data += how & 2 ? min_u64(take, 8) : 0;
         size -= how & 2 ? min_u64(take, 8) : 0;

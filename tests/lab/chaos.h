@@ -195,14 +195,12 @@ static inline uint64_t judge_holds(void)
 /* A hold may be lost if its host did not reach its granter for a lock lease: the host was cut off, a process of it was stopped, or
  * the granter was away; or this machine had no time for them. Faults of coordinators, of etcd and of their hosts excuse nothing.
  * `short_ns`: a granter that was away for less excuses nothing either, since hosts report to it what they hold. */
-static bool leaders_excuse; /* NetLock loses holds when leaders change: docs/designs/netlock.md, "Leaders that change" */
-
 static inline bool is_excused(unsigned w, const struct loss *l, uint64_t short_ns)
 {
     for (uint64_t i = 0; i < board->faults; i++) {
         const struct fault *f = &board->fault[i];
         uint64_t to = f->to_ns ? f->to_ns : l->at_ns;
-        if ((f->kind == FAULT_OTHER && !leaders_excuse) || (f->kind == FAULT_HOST && f->host != 1 + w % HOSTS) ||
+        if (f->kind == FAULT_OTHER || (f->kind == FAULT_HOST && f->host != 1 + w % HOSTS) ||
             (f->kind == FAULT_GRANTER && to - f->from_ns < short_ns))
             continue;
         if (f->from_ns <= l->at_ns && to + 2 * LEASE_NS >= l->from_ns)

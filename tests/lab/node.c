@@ -197,6 +197,18 @@ static void from_here(void)
     CHECK_EQ(lab_enter(&rack, 1, LAB_SWITCH), 0);
     pawl *p = open_session();
     CHECK_OK(pawl_timedlock(p, pawl_id(LOCK), PAWL_EXCLUSIVE, pawl_in(PATIENCE_NS), &g));
+    const pawl_request next = {
+        .op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .key = pawl_id(LOCK), .deadline_ns = pawl_in(PATIENCE_NS)};
+    pawl_completion c;
+    uint64_t id;
+    if (!pawl_watch(p, &g)) { /* else the design does not offer it */
+        CHECK_OK(pawl_submit(p, &next, &id));
+        CHECK_EQ(pawl_reap(p, &c, 1, pawl_in(PATIENCE_NS)), 1);
+        CHECK_EQ(c.op, PAWL_OP_WANTED);
+        CHECK_OK(pawl_unlock(p, &g));
+        CHECK_EQ(pawl_reap(p, &c, 1, pawl_in(PATIENCE_NS)), 1);
+        g = c.grant;
+    }
     CHECK_OK(pawl_unlock(p, &g));
     CHECK_OK(pawl_close(p));
 }

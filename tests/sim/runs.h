@@ -58,8 +58,10 @@ static inline void run_clean(struct run_sum *sum, const struct design *d, uint32
     if (run_failed(&r))
         CHECK_FAIL("%s: seed %" PRIu64 ": %s\n  pawl sim --design %s --seeds %" PRIu64 ":%" PRIu64 "%s%s%s%s --trace", d->name,
                    seed, r.why, d->name, seed, seed + 1, faults ? "" : " --faults none",
-                   run_campaign == CAMPAIGN_SWARM ? " --campaign 2" : "", run_model ? " --model " : "",
-                   run_model ? run_model->name : "");
+                   run_campaign == CAMPAIGN_SWARM    ? " --campaign 2"
+                   : run_campaign == CAMPAIGN_BESIDE ? " --campaign 3"
+                                                     : "",
+                   run_model ? " --model " : "", run_model ? run_model->name : "");
     sum->runs++;
     sum->forgot += r.forgot;
     t->events += r.events;
@@ -78,6 +80,7 @@ static inline void run_clean(struct run_sum *sum, const struct design *d, uint32
     t->cancelled += r.cancelled;
     t->deadlocks += r.deadlocks;
     t->orders += r.orders;
+    t->told += r.told;
     t->unknown += r.unknown;
     t->sessions += r.sessions;
     t->lost += r.lost;

@@ -330,7 +330,7 @@ static void test_notes(void)
     begin("a note for another lock, era or life of the memory is none, nor one that is not whole");
     struct hold h;
     CHECK_EQ(hold_open(&site.seats[0], 2, &h), 0);
-    fab_addr at = seat_desc_addr(&site.seats[0], h.record) + offsetof(struct shift_desc, grant);
+    fab_addr at = seat_desc_addr(&site.seats[0], h.record) + offsetof(struct shift_desc, next);
     struct shift_note out, note = {.nonce = 17, .value = 4, .extra = 2};
     CHECK_EQ(shift_leave_note(&site.seats[1], at, 2, 6, SHIFT_HANDOVER, note), 0);
     CHECK(shift_read_note(&site.seats[0], at, 2, 6, NULL, &out) && out.value == 4 && shift_note_kind(&out) == SHIFT_HANDOVER);
@@ -342,7 +342,7 @@ static void test_notes(void)
     ++*(uint64_t *)fab_shm_ptr(&site.ep, at + offsetof(struct shift_note, value));
     CHECK(!shift_read_note(&site.seats[0], at, 2, 6, NULL, &out));
     CHECK_EQ(shift_leave_note(&site.seats[1], at, 2, 6, SHIFT_HANDOVER, note), 0);
-    shift_clear_note(&site.seats[0], at);
+    shift_clear_note(&site.seats[0], &h);
     CHECK(!shift_read_note(&site.seats[0], at, 2, 6, NULL, &out));
     hold_close(&site.seats[0], &h);
     site_close();

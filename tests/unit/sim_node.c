@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory node over the simulated network: with lost, doubled, late and overtaken packets every verb takes effect once and in
  * order, waits end, a client that was shut out changes nothing any more; and an executor with a mistake is caught. */
+#include "fabric/node_internal.h"
 #include "tests/unit/sim_kit.h"
 #include "workbench/trial/node_box.h"
 
@@ -98,6 +99,7 @@ static void one_round(struct client *c, struct fab_ep *ep, unsigned task, uint64
         c->wrong += before != round || after != round + 1 || (uint64_t)ops[2].old != round;
     uint64_t note = round;
     fab_post(ep, mine + 8, &note, sizeof note);
+    node_flush(&c->ep->node); /* the READ that follows is in a packet of its own, and may overtake this one */
     if (fab_read64(ep, mine + 8, &note) == 0)
         c->wrong += note != round;
     if (fab_read128(ep, WORD(TORN), &pair) == 0 && fab_cas128(ep, WORD(TORN), pair, pair + ((u128)1 << 64 | 1), &pair) == 0)

@@ -177,6 +177,16 @@ class Grant(_c.grant):
         """Why the grant ended; Why.HELD if it is held."""
         return Why(_check(_pawl.pawl_why(self._space._handle, self)))
 
+    def watch(self) -> None:
+        """Asks to be told once that others wait for this lock: by the callback of space.on_wanted, or await wanted_async()."""
+        _check(_pawl.pawl_watch(self._space._handle, self))
+
+    def wanted_async(self):
+        """For asyncio: an awaitable that is done when others wait for this lock. It stays undone if the grant ends first."""
+        from . import _aio
+
+        return _aio.wanted(self)
+
     def extend(self) -> None:
         """Renews the session's lease now. The library renews it by itself every third of a lease."""
         _check(_pawl.pawl_extend(self._space._handle, self))
@@ -262,6 +272,7 @@ class Space:
         self._aio: Optional[object] = None
         self._keys: dict[Key, _c.key] = {}
         self._on_lost: Optional[object] = None  # what C calls must not be collected
+        self._on_wanted: Optional[object] = None
 
     def _grant(self) -> Grant:
         grant = Grant()
@@ -317,6 +328,19 @@ class Space:
         call = _c.LOST(lambda _, why: callback(Why(why))) if callback else _c.LOST()
         _check(_pawl.pawl_on_lost(self._handle, call, None))
         self._on_lost = call
+
+    def on_wanted(self, callback: Optional[Callable[[Grant], None]]) -> None:
+        """Calls callback(grant) in a thread of the library when others wait for the lock of a grant that is watched. It may unlock
+        the grant. None: not any more."""
+
+        def tell(_: Optional[int], g) -> None:
+            grant = Grant.from_buffer_copy(g.contents)
+            grant._space = self
+            callback(grant)
+
+        call = _c.WANTED(tell) if callback else _c.WANTED()
+        _check(_pawl.pawl_on_wanted(self._handle, call, None))
+        self._on_wanted = call
 
     def lost_async(self):
         """For asyncio: an awaitable whose result is the Why of the session's loss, once it is lost."""

@@ -24,6 +24,7 @@ class _Waiting:
         self.space = space
         self.loop = asyncio.get_running_loop()
         self.futures: dict[int, asyncio.Future] = {}
+        self.wanted: dict[int, asyncio.Future] = {}  # by the grant's serial
         self.lost = self.loop.create_future()
         self.fd = _check(_pawl.pawl_fd(space._handle))
         self.loop.add_reader(self.fd, self.reap)
@@ -34,6 +35,11 @@ class _Waiting:
         for c in done[: max(count, 0)]:
             if c.op == _c.OP_LOST:
                 self.lost.set_result(Why(c.why))
+                continue
+            if c.op == _c.OP_WANTED:
+                told = self.wanted.pop(c.grant.serial, None)
+                if told and not told.done():
+                    told.set_result(None)
                 continue
             future = self.futures.pop(c.id)
             grant = Grant.from_buffer_copy(c.grant)
@@ -57,6 +63,9 @@ class _Waiting:
             if not future.done():
                 future.set_exception(Cancelled(errno.ECANCELED, "the space was closed"))
         self.futures.clear()
+        for future in self.wanted.values():
+            future.cancel()
+        self.wanted.clear()
         if not self.lost.done():
             self.lost.cancel()
 
@@ -74,6 +83,15 @@ def _waiting_of(space: Space) -> _Waiting:
 
 def lost(space: Space) -> asyncio.Future:
     return asyncio.shield(_waiting_of(space).lost)  # those that wait for it do not cancel each other
+
+
+def wanted(grant: Grant) -> asyncio.Future:
+    waiting = _waiting_of(grant._space)
+    grant.watch()
+    future = waiting.wanted.get(grant.serial)
+    if future is None or future.done():
+        future = waiting.wanted[grant.serial] = waiting.loop.create_future()
+    return asyncio.shield(future)
 
 
 class Lock:

@@ -9,7 +9,7 @@ NEVER = 2**64 - 1  # as a deadline: none
 TRY = 1  # as a deadline: do not wait
 SHARED, EXCLUSIVE = 1, 2
 OP_LOCK, OP_UNLOCK, OP_CONVERT, OP_RESHAPE = 1, 2, 3, 4
-OP_LOST = 7  # of completions: the session was lost
+OP_LOST, OP_WANTED = 7, 8  # of completions: the session was lost; others wait for a lock that is watched
 ALL_MAX = 64
 END = 2**64 - 1
 
@@ -99,6 +99,7 @@ class completion(Structure):
 
 
 LOST = CFUNCTYPE(None, c_void_p, c_int)  # the callback of pawl_on_lost
+WANTED = CFUNCTYPE(None, c_void_p, POINTER(grant))  # that of pawl_on_wanted
 
 STRUCTS = [options, key, grant, want, state, request, completion]
 
@@ -120,6 +121,8 @@ CALLS = {
     "pawl_why": [c_void_p, POINTER(grant)],
     "pawl_on_lost": [c_void_p, LOST, c_void_p],
     "pawl_strwhy": [c_int],
+    "pawl_watch": [c_void_p, POINTER(grant)],
+    "pawl_on_wanted": [c_void_p, WANTED, c_void_p],
     "pawl_query": [c_void_p, key, POINTER(state)],
     "pawl_submit": [c_void_p, POINTER(request), POINTER(c_uint64)],
     "pawl_reap": [c_void_p, POINTER(completion), c_uint, c_uint64],

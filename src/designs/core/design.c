@@ -74,7 +74,7 @@ bool design_knobs_fine(const struct design *d, const struct knobs *knobs)
 const char *design_feature_name(unsigned bit)
 {
     static const char *const names[DESIGN_FEATURES] = {"exclusive", "shared", "tokens",   "recovery", "timeout", "convert",
-                                                       "ranges",    "async",  "deadlock", "calls",    "split"};
+                                                       "ranges",    "async",  "deadlock", "calls",    "split",   "bast"};
     return bit < DESIGN_FEATURES ? names[bit] : NULL;
 }
 

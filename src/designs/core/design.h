@@ -20,8 +20,9 @@ enum design_features {
     DESIGN_DEADLOCK = 1 << 8, /* deadlocks among threads are detected, and a victim is chosen */
     DESIGN_CALLS = 1 << 9,    /* lock servers may keep data and execute calls on them under the lock */
     DESIGN_SPLIT = 1 << 10,   /* a held range can be cut in two */
+    DESIGN_BAST = 1 << 11,    /* a holder can be told that a request waits for its lock */
 };
-#define DESIGN_FEATURES 11
+#define DESIGN_FEATURES 12
 
 enum design_substrates {
     DESIGN_ON_SHM = 1 << 0,
@@ -158,6 +159,10 @@ struct design {
 
     /* Whether the session has this hold on record. Cheap. */
     bool (*holds)(const struct seat *seat, const struct hold *h);
+
+    /* Whether a request of another hold waits for the lock of this one, which is held: 1, 0 or an error. Never waits. Null: not
+     * offered. */
+    int (*wanted)(const struct seat *seat, const struct hold *h);
 
     /* The recovery contract: frees what session `dead` of `epoch` held and passes on what it waited for. Idempotent, may be
      * interrupted at any point and repeated, by several at once; touches nothing that the dead session has no record of. */

@@ -94,15 +94,17 @@ static void writer_gone(struct event *e, struct agent *a)
 
 /* ---- holders ---- */
 
-/* To the process that asked; again: to any process of its host, since that one may have ended. */
+/* To the process that asked; again, because others wait: to any process of its host, since that one may have ended. */
 void agent_send_grant(struct event *e, struct agent *a, const struct node *n, bool again)
 {
     struct fission_packet *p = pool_packet(e, FISSION_GRANT, a->index, n->nonce, 0);
     if (!p)
         return; /* the client retransmits */
     p->head.to = p->client = n->client;
-    if (again)
+    if (again) {
         p->head.to.port = PORT_POOL;
+        p->flags = FISSION_WANTED;
+    }
     p->mode = n->mode;
     p->term = a->term;
     p->token = a->token;

@@ -23,6 +23,7 @@ int fisslock_outcome(const void *host, uint32_t request, struct packet_answer *o
 bool fisslock_idle(const void *host, uint32_t request);
 bool fisslock_holds(const void *host, uint32_t request);
 bool fisslock_claim(const void *host, uint32_t request, struct packet_claim *out);
+bool fisslock_wanted(void *host, uint32_t request, uint64_t now, struct outbox *out);
 bool fisslock_uses(void *host, uint64_t index, uint64_t now, struct outbox *out);
 void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t fisslock_tick(void *host, uint64_t now, struct outbox *out);
@@ -60,8 +61,8 @@ bool fisslock_relayed(const void *data, uint32_t len);
     .family = PACKET_FISSION, .host_bytes = fisslock_host_bytes, .host_init = fisslock_host_init, .acquire = fisslock_acquire,     \
     .convert = fisslock_convert, .give_up = fisslock_give_up, .release = fisslock_release, .outcome = fisslock_outcome,            \
     .local_acquire = fisslock_local_acquire, .local_release = fisslock_local_release, .local_recover = fisslock_local_recover,     \
-    .idle = fisslock_idle, .holds = fisslock_holds, .claim = fisslock_claim, .uses = fisslock_uses, .packet = fisslock_packet,     \
-    .tick = fisslock_tick, .expiry = fisslock_expiry, .rouse = fisslock_rouse, .renew = fisslock_rouse,                            \
+    .idle = fisslock_idle, .holds = fisslock_holds, .claim = fisslock_claim, .uses = fisslock_uses, .wanted = fisslock_wanted,     \
+    .packet = fisslock_packet, .tick = fisslock_tick, .expiry = fisslock_expiry, .rouse = fisslock_rouse, .renew = fisslock_rouse, \
     .switch_gone = fisslock_switch_gone, .leave = fisslock_leave, .host_grants = fisslock_host_grants,                             \
     .session_dead = fisslock_session_dead, .host_drops = fisslock_host_drops, .switch_bytes = fisslock_switch_bytes,               \
     .switch_init = fisslock_switch_init, .switch_packet = fisslock_switch_packet, .thread = fisslock_thread,                       \
@@ -81,7 +82,7 @@ uint64_t fisslock_server_word(const void *server, uint64_t index); /* 0: it is n
 
 #define FISSLOCK_FEATURES                                                                                                          \
     (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC |         \
-     DESIGN_DEADLOCK)
+     DESIGN_DEADLOCK | DESIGN_BAST)
 
 extern const struct design design_fisslock, design_fisslock_racks;
 

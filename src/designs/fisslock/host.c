@@ -395,7 +395,7 @@ int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t no
     r->port = ask->port;
     r->mode = (uint8_t)ask->mode;
     r->priority = ask->priority;
-    r->try = r->floored = r->barred = false;
+    r->try = r->floored = r->barred = r->wanted = false;
     r->local = true;
     r->local_place = (uint8_t)place;
     r->agent = agent_number(h, a);
@@ -483,6 +483,10 @@ static void on_shared_grant(struct event *e, const struct fission_packet *p)
         ++*(by_switch ? &h->counts.by_switch : &h->counts.by_agent);
         request_grant(e, r, FISSION_SHARED, p->token << TOKEN_GRANT_BITS | 1, p->term, ordinal);
     } else if (r && request_is_held(r)) {
+        if (p->flags & FISSION_WANTED) {
+            edit(e, r);
+            r->wanted = true;
+        }
         if (here && r->term == p->term) /* held before the agent came here: it must know the holder, not only the ordinal */
             agent_hold(e, a, &(struct asking){r->nonce, request_place(h, r), r->mode, r->priority, false}, r->ordinal);
         if (ordinal && !r->ordinal && r->term == p->term) {
@@ -578,6 +582,26 @@ static bool is_outdated(struct event *e, const struct fission_packet *p)
     e->generation = p->head.generation;
     pool_forget_outdated(e, p->head.index, p->head.generation);
     return p->head.generation < pool_generation(e, p->head.index);
+}
+
+/* The agent knows which requests wait. It is on the host of an exclusive hold. While requests wait, it repeats the GRANTs of the
+ * shared holds on other hosts (check_holders in census.c). */
+bool fisslock_wanted(void *host, uint32_t request, uint64_t now, struct outbox *out)
+{
+    struct event e = event_begin(host, now, out);
+    struct fisslock_host *h = e.h;
+    struct fiss_request *r = host_request(h, request);
+    const struct agent *a = pool_agent_of(h, r->index);
+    if (!request_is_held(r))
+        return false;
+    if (a) {
+        bool converts = a->upgrader.machine && (a->upgrader.machine != h->machine || a->upgrader.nonce != r->nonce);
+        return a->waiters.count || converts || MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_RUMOUR);
+    }
+    bool told = r->wanted && !MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_MUTE);
+    edit(&e, r);
+    r->wanted = false;
+    return told;
 }
 
 /* Agents that stay are given up: they may stay again when the lock comes back. */

@@ -19,6 +19,9 @@ enum fisslock_mistakes {
     FISSLOCK_MISTAKE_REUSE = 1 << 16,  /* a host that lost its memory goes on with tenures of its former life */
     FISSLOCK_MISTAKE_SILENT = 1 << 17, /* a host does not report shared holds to a decider that lost its state */
 
+    FISSLOCK_MISTAKE_RUMOUR = 1 << 28, /* a holder takes an agent on its host for waiters */
+    FISSLOCK_MISTAKE_MUTE = 1 << 29,   /* a holder whose agent is on another host is told of no waiter */
+
     FISSLOCK_MISTAKE_LEAK = 1 << 27, /* FREE is sent once: if it is lost, the agent stays for ever */
 
     /* of looking for deadlocks */

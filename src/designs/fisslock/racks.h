@@ -25,7 +25,7 @@ void racks_switch_packet(void *state, const void *data, uint32_t len, uint64_t n
                    .convert = parts_convert, .leave = parts_leave, .packet = racks_packet, .rouse = parts_rouse,                   \
                    .switch_gone = parts_switch_gone, .switch_bytes = racks_switch_bytes, .switch_init = racks_switch_init,         \
                    .switch_expect = racks_switch_expect, .switch_rules = racks_switch_rules, .switch_scan = racks_switch_scan,     \
-                   .switch_packet = racks_switch_packet, .uses = parts_use, .racks = racks_leases
+                   .switch_packet = racks_switch_packet, .uses = parts_use, .wanted = parts_wanted, .racks = racks_leases
 
 /* For tests. */
 const struct rack_rules *racks_rules(const void *host);

@@ -32,7 +32,8 @@ struct fiss_request {
     uint8_t mode;
     uint8_t priority;
     bool try, floored, barred;
-    bool local; /* held by the short way */
+    bool wanted; /* held: requests wait at the agent, which is on another host */
+    bool local;  /* held by the short way */
     uint8_t local_place;
     uint32_t agent; /* if `local` */
     uint32_t generation;

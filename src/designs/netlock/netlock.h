@@ -188,10 +188,11 @@ struct netlock_packet *netlock_table_write(const struct rack_config *c, const st
 struct netlock_packet *netlock_beat(const struct rack_config *c, const struct netlock_table *table, uint32_t life,
                                     struct place from, uint64_t now, uint64_t until, struct outbox *out);
 
-/* The lease that the steward gives (steward.h). With one switch and one server there is none that could take over. */
+/* The lease that the steward gives (steward.h). With one switch and one server there is none that could take over. Of several lock
+ * switches each has a configuration of its own, with its own servers. */
 static inline uint64_t netlock_term_ns(const struct rack_config *c)
 {
-    return c->switches > 1 || c->racks || c->servers > 1 ? c->lease_ns : rack_member_ns(c);
+    return c->switches > 1 || c->servers > 1 ? c->lease_ns : rack_member_ns(c);
 }
 
 /* The pause before a retransmission: short at first, when all parts of the rack start at once. */
@@ -209,6 +210,7 @@ void netlock_server_init(void *server, const struct rack_config *config, uint16_
 void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_server_tick(void *server, uint64_t now, struct outbox *out);
 const struct packet_drops *netlock_server_drops(const void *server);
+struct packet_figures netlock_switch_figures(const void *state);
 void netlock_server_apply(void *server, pawl_apply apply, void *ctx);
 
 extern const struct design design_netlock, design_netlock_switches;

@@ -187,6 +187,19 @@ static struct netlock_sender sender_of(const struct nl_switch *w, uint64_t index
         .add = add_packet, .ctx = out, .index = index, .space = w->config.space, .term = w->term, .self = switch_place(w)};
 }
 
+struct packet_figures netlock_switch_figures(const void *state)
+{
+    const struct switch_counts *c = &((const struct nl_switch *)state)->counts;
+    return (struct packet_figures){.holds = PACKET_UNCOUNTED,
+                                   .waiting = PACKET_UNCOUNTED,
+                                   .waited = PACKET_UNCOUNTED,
+                                   .gave_up = PACKET_UNCOUNTED,
+                                   .repeated = PACKET_UNCOUNTED,
+                                   .refused = c->refused_quota,
+                                   .lapsed = c->expired,
+                                   .passed_on = c->passed_on + c->overflowed};
+}
+
 static struct netlock_packet *answer(struct nl_switch *w, const struct packet_head *h, enum netlock_type type, struct outbox *out)
 {
     const struct netlock_sender s = sender_of(w, h->index, out);

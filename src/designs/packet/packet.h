@@ -329,6 +329,18 @@ struct packet_drops {
     uint64_t unreadable; /* another version, or features that this build does not know */
 };
 
+/* Figures of a lock server or switch, for its operator. Those that a design does not count are PACKET_UNCOUNTED. */
+#define PACKET_UNCOUNTED UINT64_MAX
+struct packet_figures {
+    uint64_t holds, waiting; /* now */
+    uint64_t waited;         /* requests that had to wait; of those */
+    uint64_t gave_up;        /* ended before they were granted */
+    uint64_t refused;        /* tries that found the lock held, or a quota used up */
+    uint64_t repeated;       /* requests that came again */
+    uint64_t lapsed;         /* hosts whose lease ended */
+    uint64_t passed_on;      /* requests that are decided elsewhere */
+};
+
 enum { PACKET_DONE = 0, PACKET_WAIT = 1 };
 
 struct packet_design {
@@ -373,6 +385,10 @@ struct packet_design {
     bool (*idle)(const void *host, uint32_t request);
     bool (*holds)(const void *host, uint32_t request);
     bool (*claim)(const void *host, uint32_t request, struct packet_claim *out); /* false: it neither holds nor waits */
+
+    /* Whether the host knows of a request that waits for the lock of this one, which is held. Each is told once. If it
+     * knows of none, it may ask: a later call knows the answer. Null: not offered. */
+    bool (*wanted)(void *host, uint32_t request, uint64_t now, struct outbox *out);
 
     /* Whether the host has anything of the lock: a request that is not idle, or what other hosts' requests depend on. What it keeps
      * for its own convenience it begins to give up, and says yes until that has ended. Null: indexes cannot be used again. */
@@ -435,7 +451,8 @@ struct packet_design {
     /* Whether a part that it depends on has lost its memory. Then the switch must start anew, with a higher life, as if it had lost
      * its own. Null: it never has to. */
     bool (*switch_stale)(const void *state);
-    uint64_t (*switch_moves)(const void *state); /* of locks between switch and servers, so far; null: not counted */
+    struct packet_figures (*switch_figures)(const void *state); /* null: it has none */
+    uint64_t (*switch_moves)(const void *state);                /* of locks between switch and servers, so far; null: not counted */
 
     /* ---- the steward, which says which switch and servers decide; null: the design needs none ---- */
     uint64_t (*steward_bytes)(const struct rack_config *config);
@@ -450,6 +467,7 @@ struct packet_design {
     void (*server_packet)(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out);
     uint64_t (*server_tick)(void *server, uint64_t now, struct outbox *out);
     const struct packet_drops *(*server_drops)(const void *server);
+    struct packet_figures (*server_figures)(const void *server);     /* null: it has none */
     void (*server_apply)(void *server, pawl_apply apply, void *ctx); /* it keeps data; null: not offered */
 
     /* Whether a server sends the packet in the name of a host, whose address it does not come from. Null: none does. */

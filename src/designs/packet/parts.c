@@ -112,6 +112,11 @@ void parts_thread(void *host, uint32_t request, uint32_t thread, uint64_t now, s
     design_of(host)->thread(part_of(host, request), request, thread, now, out);
 }
 
+bool parts_wanted(void *host, uint32_t request, uint64_t now, struct outbox *out)
+{
+    return design_of(host)->wanted(part_of(host, request), request, now, out);
+}
+
 int parts_outcome(const void *host, uint32_t request, struct packet_answer *out)
 {
     return design_of(host)->outcome(part_of(host, request), request, out);

@@ -62,6 +62,7 @@ int parts_outcome(const void *host, uint32_t request, struct packet_answer *out)
 bool parts_idle(const void *host, uint32_t request);
 bool parts_holds(const void *host, uint32_t request);
 bool parts_claim(const void *host, uint32_t request, struct packet_claim *out);
+bool parts_wanted(void *host, uint32_t request, uint64_t now, struct outbox *out);
 bool parts_use(void *host, uint64_t index, uint64_t now, struct outbox *out);
 void parts_leave(void *host, uint64_t now, struct outbox *out);
 void parts_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);

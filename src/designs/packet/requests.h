@@ -39,6 +39,7 @@ struct request {
     uint8_t sent;   /* how often, up to a bound */
     uint8_t moving; /* how often a try met a lock on the move */
     bool try;
+    bool wanted;     /* held, and another request is known to wait for the lock */
     bool unreported; /* held, and its granter has lost its memory: it is to be told */
     bool doubt; /* asked under another nonce, and the former one may have been granted, too: it is given back when that is heard */
 };

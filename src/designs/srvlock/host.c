@@ -138,6 +138,29 @@ int srv_release(void *host, uint32_t request, uint64_t now, struct outbox *out)
     return granters_release(host, &ops, request, now, out);
 }
 
+/* Asked again by the caller as often as it wants to know. */
+bool srv_wanted(void *host, uint32_t request, uint64_t now, struct outbox *out)
+{
+    struct requests *h = host;
+    struct request *r = request_at(h, request);
+    (void)now;
+    if (!request_held(r))
+        return false;
+    if (r->wanted) { /* told once: the next caller wants to know of the time from now on */
+        outbox_touch(out, r, sizeof *r);
+        r->wanted = false;
+        return true;
+    }
+    struct srv_packet *p = packet_to(h, r->granter, SRV_WATCH, out);
+    if (p) {
+        p->head.index = r->index;
+        p->head.generation = r->generation;
+        p->head.nonce = r->nonce;
+        p->head.from.port = r->port;
+    }
+    return false;
+}
+
 uint64_t srv_expiry(const void *host, uint32_t session)
 {
     return granters_expiry(host, &ops, session);
@@ -191,6 +214,10 @@ static void on_answer(struct requests *h, struct request *r, const struct srv_pa
         break;
     case SRV_REPORTED:
         granter_reported(h, &ops, r, !p->code, now, out);
+        break;
+    case SRV_WANTED:
+        outbox_touch(out, r, sizeof *r);
+        r->wanted = request_held(r);
         break;
     default:
         h->busy.drops.bad++;

@@ -15,6 +15,8 @@ enum srv_mistakes {
     SRV_MISTAKE_CREDULOUS = 1 << 6,     /* the host takes grants of a server that was replaced */
     SRV_MISTAKE_FLOOR = 1 << 7,         /* the tokens of a new generation begin where those of the index ended */
     SRV_MISTAKE_GENERATION = 1 << 8,    /* the server takes packets of all generations of an index */
+    SRV_MISTAKE_RUMOUR = 1 << 9,        /* the server answers WATCH whether a request waits or not */
+    SRV_MISTAKE_MUTE = 1 << 10,         /* the server does not answer WATCH */
 };
 
 #endif

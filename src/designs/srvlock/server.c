@@ -33,6 +33,7 @@ struct lock {
 struct server {
     struct rack_config config;
     struct packet_drops drops;
+    struct packet_figures figures;
     uint64_t open_ns; /* grants from then on */
     uint32_t life;
     uint16_t machine;
@@ -75,6 +76,13 @@ void srv_server_init(void *memory, const struct rack_config *config, uint16_t ma
 const struct packet_drops *srv_server_drops(const void *server)
 {
     return &((const struct server *)server)->drops;
+}
+
+struct packet_figures srv_server_figures(const void *server)
+{
+    struct packet_figures f = ((const struct server *)server)->figures;
+    f.passed_on = PACKET_UNCOUNTED;
+    return f;
 }
 
 static struct lock *lock_of(struct server *s, uint64_t index)
@@ -157,6 +165,8 @@ static void pump(struct server *s, struct lock *l, struct outbox *out)
         struct entry *e = entry_at(s, l->first - 1);
         take_out(s, l, e);
         l->holders++;
+        s->figures.waiting--;
+        s->figures.holds++;
         grant(s, l, e, (enum pawl_mode)e->mode, out);
     }
 }
@@ -170,10 +180,14 @@ static void end(struct server *s, struct entry *e, struct outbox *out)
     if (was == ENTRY_DONE || e->generation != l->generation)
         return;
     assert(l->holders || (was != ENTRY_HELD && was != ENTRY_UPGRADING));
-    if (was == ENTRY_WAITING)
+    if (was == ENTRY_WAITING) {
         take_out(s, l, e);
-    else
+        s->figures.waiting--;
+        s->figures.gave_up++;
+    } else {
         l->holders--;
+        s->figures.holds--;
+    }
     if (was == ENTRY_UPGRADING)
         l->upgrader = 0;
     pump(s, l, out);
@@ -184,6 +198,7 @@ static void end_all(void *server, uint16_t machine, bool anew, uint64_t now, str
     struct server *s = server;
     uint64_t n = rack_requests(&s->config);
     (void)now;
+    s->figures.lapsed += !anew;
     for (uint64_t i = 0; i < n; i++)
         end(s, entry_at(s, machine * n + i), out);
     if (anew)
@@ -196,8 +211,11 @@ static void end_all(void *server, uint16_t machine, bool anew, uint64_t now, str
  */
 static void begin_generation(struct server *s, struct lock *l, uint32_t generation)
 {
-    for (uint32_t i = l->first; i; i = entry_at(s, i - 1)->next)
+    for (uint32_t i = l->first; i; i = entry_at(s, i - 1)->next) {
         entry_at(s, i - 1)->state = ENTRY_DONE;
+        s->figures.waiting--;
+    }
+    s->figures.holds -= l->holders;
     *l = (struct lock){.grants = l->grants, .generation = generation};
 }
 
@@ -230,6 +248,7 @@ static void on_acquire(struct server *s, struct entry *e, const struct srv_packe
 {
     bool seen = p->head.nonce == e->nonce && !MISTAKE(s->config.mistakes, SRV_MISTAKE_NO_MEMORY);
     if (seen) {
+        s->figures.repeated++;
         if (e->state == ENTRY_WAITING)
             answer(s, e, SRV_QUEUED, out);
         else if (e->state == ENTRY_HELD && !e->step)
@@ -247,12 +266,16 @@ static void on_acquire(struct server *s, struct entry *e, const struct srv_packe
     struct lock *l = lock_of(s, e->index);
     if (!l->first && fits(l, e->mode)) {
         l->holders++;
+        s->figures.holds++;
         grant(s, l, e, (enum pawl_mode)e->mode, out);
     } else if (p->flags & SRV_TRY) {
+        s->figures.refused++;
         e->code = PAWL_EHELD;
         answer(s, e, SRV_REFUSED, out);
     } else {
         e->state = ENTRY_WAITING;
+        s->figures.waiting++;
+        s->figures.waited++;
         append(s, l, e);
         answer(s, e, SRV_QUEUED, out);
     }
@@ -287,6 +310,7 @@ static void on_report(struct server *s, struct client *c, struct entry *e, const
                             .step = p->step};
         if (now < s->open_ns && (!l->holders || (l->mode == PAWL_SHARED && p->mode == PAWL_SHARED))) {
             l->holders++;
+            s->figures.holds++;
             l->mode = e->mode = p->mode;
             e->token = p->token;
             e->state = ENTRY_HELD;
@@ -364,6 +388,17 @@ static void on_lease(struct server *s, struct client *c, const struct srv_packet
     a->stamp = p->stamp;
 }
 
+/* The holder asks as often as it wants to know: neither the question nor the answer needs an acknowledgement. */
+static void on_watch(struct server *s, const struct entry *e, const struct srv_packet *p, struct outbox *out)
+{
+    const struct lock *l = lock_of(s, p->head.index);
+    bool holds = p->head.nonce == e->nonce && (e->state == ENTRY_HELD || e->state == ENTRY_UPGRADING);
+    bool converts = l->upgrader && l->upgrader != link_of(s, e);
+    bool waits = l->first || converts || MISTAKE(s->config.mistakes, SRV_MISTAKE_RUMOUR);
+    if (holds && waits && !MISTAKE(s->config.mistakes, SRV_MISTAKE_MUTE))
+        answer(s, e, SRV_WANTED, out);
+}
+
 /* Null: not for this server, or nonsense. */
 static const struct srv_packet *check(struct server *s, const void *data, uint32_t len)
 {
@@ -376,7 +411,7 @@ static const struct srv_packet *check(struct server *s, const void *data, uint32
         return NULL;
     }
     bool mode = h->type == SRV_ACQUIRE || h->type == SRV_CONVERT || h->type == SRV_REPORT;
-    if (len != sizeof *p || h->type < SRV_ACQUIRE || (h->type > SRV_LEASE && h->type != SRV_REPORT) ||
+    if (len != sizeof *p || h->type < SRV_ACQUIRE || (h->type > SRV_LEASE && h->type != SRV_REPORT && h->type != SRV_WATCH) ||
         (mode && p->mode != PAWL_SHARED && p->mode != PAWL_EXCLUSIVE) ||
         (h->type != SRV_LEASE && (srv_of(&s->config, h->index) != s->number || srv_slot(h->nonce) >= rack_requests(&s->config) ||
                                   !(h->nonce >> SRV_SLOT_BITS)))) {
@@ -434,6 +469,9 @@ void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t no
         break;
     case SRV_REPORT:
         on_report(s, c, e, p, now, out);
+        break;
+    case SRV_WATCH:
+        on_watch(s, e, p, out);
         break;
     case SRV_CONVERT:
     case SRV_STAY:

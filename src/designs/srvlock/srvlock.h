@@ -9,6 +9,7 @@
  *   STAY     nonce, step: gave up converting    RELEASED  nonce
  *   LEASE    stamp                              LEASED    stamp
  *   REPORT   nonce, step, mode, token           REPORTED  nonce, code: 0, or the hold is lost
+ *   WATCH    nonce: of a hold                   WANTED    nonce: a request waits for its lock
  *
  * Every packet may be lost, doubled, late and overtaken. The host sends again until it is answered. A nonce names one acquisition:
  * its low bits are the host's request slot, the rest counts. The server remembers for every slot of every host the latest nonce and
@@ -44,6 +45,8 @@ enum srv_type {
     SRV_LEASED,
     SRV_REPORT,
     SRV_REPORTED,
+    SRV_WATCH,
+    SRV_WANTED,
 };
 
 #define SRV_TRY 1u /* flag of ACQUIRE */
@@ -104,6 +107,7 @@ int srv_acquire(void *host, const struct packet_ask *ask, uint64_t now, struct o
 int srv_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t now, struct outbox *out);
 int srv_give_up(void *host, uint32_t request, int why, uint64_t now, struct outbox *out);
 int srv_release(void *host, uint32_t request, uint64_t now, struct outbox *out);
+bool srv_wanted(void *host, uint32_t request, uint64_t now, struct outbox *out);
 void srv_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t srv_tick(void *host, uint64_t now, struct outbox *out);
 void srv_renew(void *host, uint64_t now, struct outbox *out);
@@ -118,20 +122,22 @@ void srv_server_init(void *memory, const struct rack_config *config, uint16_t ma
 void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t srv_server_tick(void *memory, uint64_t now, struct outbox *out);
 const struct packet_drops *srv_server_drops(const void *server);
+struct packet_figures srv_server_figures(const void *server);
 
 #define SRV_HOST                                                                                                                   \
     .family = PACKET_SERVER, .host_bytes = srv_host_bytes, .host_init = srv_host_init, .acquire = srv_acquire,                     \
     .convert = srv_convert, .give_up = srv_give_up, .release = srv_release, .outcome = requests_outcome, .idle = requests_idle,    \
-    .holds = requests_hold, .claim = requests_claim, .uses = requests_use, .packet = srv_packet, .tick = srv_tick,                 \
-    .renew = srv_renew, .expiry = srv_expiry, .server_since = srv_server_since, .session_dead = srv_session_dead,                  \
-    .host_drops = requests_drops
+    .holds = requests_hold, .claim = requests_claim, .uses = requests_use, .wanted = srv_wanted, .packet = srv_packet,             \
+    .tick = srv_tick, .renew = srv_renew, .expiry = srv_expiry, .server_since = srv_server_since,                                  \
+    .session_dead = srv_session_dead, .host_drops = requests_drops
 
 #define SRV_SERVER                                                                                                                 \
     .server_bytes = srv_server_bytes, .server_init = srv_server_init, .server_packet = srv_server_packet,                          \
-    .server_tick = srv_server_tick, .server_drops = srv_server_drops
+    .server_tick = srv_server_tick, .server_drops = srv_server_drops, .server_figures = srv_server_figures
 
 #define SRV_FEATURES                                                                                                               \
-    (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC)
+    (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC |         \
+     DESIGN_BAST)
 
 extern const struct design design_srvlock;
 

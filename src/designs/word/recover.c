@@ -245,3 +245,18 @@ int word_others_wait(const struct seat *seat, const struct hold *h)
     struct queue q = {.seat = seat, .except = h};
     return seat_slots(seat, queue_slot, &q);
 }
+
+/* The waiters flag alone proves nothing: a waiter that was woken sets it when it enters, since it cannot know that it was the last.
+ * A reader that converts has no record that says so, but a flag of its own, and so has this hold while it does. */
+int word_wanted(const struct seat *seat, const struct hold *h)
+{
+    uint64_t w;
+    int rc = fab_read64(seat->ep, space_lock_addr(seat->space, h->index), &w);
+    if (rc || MISTAKE(seat->space->design->mistakes, WORD_MISTAKE_MUTE))
+        return rc;
+    if (w & WORD_UPGRADE)
+        return 1;
+    if (!(w & WORD_WAITERS))
+        return 0;
+    return MISTAKE(seat->space->design->mistakes, WORD_MISTAKE_RUMOUR) ? 1 : word_others_wait(seat, h);
+}

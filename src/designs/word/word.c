@@ -558,7 +558,8 @@ const struct design design_word = {
     .name = "word",
     .summary = "one 64-bit word per lock by compare-and-swap; our own simple design",
     .kind = DESIGN_MAIN,
-    .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC,
+    .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT |
+                DESIGN_ASYNC | DESIGN_BAST,
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODES,
     .tolerates = FAULTS_ALL,
     .lock_size = sizeof(struct word_lock),
@@ -568,6 +569,7 @@ const struct design design_word = {
     .release = word_release,
     .convert = word_convert,
     .holds = hold_is_named,
+    .wanted = word_wanted,
     .recover = word_recover,
     .peek = word_peek,
     .raise = word_raise,

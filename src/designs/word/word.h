@@ -14,6 +14,7 @@
 #define PAWL_DESIGNS_WORD_WORD_H
 
 #include "designs/core/design.h"
+#include "designs/word/mistakes.h"
 
 /* A free word without flags is its token alone: one comparison tells. */
 enum word_mode { WORD_FREE, WORD_SHARED, WORD_EXCLUSIVE, WORD_RECOUNT };
@@ -102,6 +103,9 @@ unsigned word_life_conds(const struct seat *seat, uint64_t index, uint64_t word,
 
 /* Whether another hold waits for the same lock: 1, 0 or an error. */
 int word_others_wait(const struct seat *seat, const struct hold *h);
+
+/* Whether a request waits for the lock of this hold: 1, 0 or an error. */
+int word_wanted(const struct seat *seat, const struct hold *h);
 
 int word_recover(const struct seat *seat, uint32_t dead, uint32_t epoch);
 

@@ -11,6 +11,7 @@
 #include "designs/packet/parts.h"
 #include "designs/shiftlock/mistakes.h"
 #include "designs/srvlock/mistakes.h"
+#include "designs/word/mistakes.h"
 #include "workbench/baselines/baselines.h"
 #include "workbench/busted/busted.h"
 #include "workbench/trial/cluster.h"
@@ -38,6 +39,7 @@ extern const struct design design_alock, design_citron, design_fisslock, design_
 #define SRVLOCK(name, mistake, says) "busted-srvlock-" name, &design_srvlock, SRV_MISTAKE_##mistake, FAULTS_ALL, 0, says
 #define NETLOCK(name, mistake, says) "busted-netlock-" name, &design_netlock, NETLOCK_MISTAKE_##mistake, FAULTS_ALL, 0, says
 #define CITRON(name, mistake, faults, says) "busted-citron-" name, &design_citron, CITRON_##mistake, faults, 0, says
+#define WORD(name, mistake, says) "busted-word-" name, &design_word, WORD_MISTAKE_##mistake, FAULTS_ALL, 0, says
 #define FABRIC(name, design, mistake, says)                                                                                        \
     "busted-fabric-" name, &design_##design, CLUSTER_FABRIC_MISTAKE(SIM_FABRIC_##mistake), FAULTS_ALL, 0, says
 #define FISSLOCK_ROW(name, mistake, options, says)                                                                                 \
@@ -143,6 +145,8 @@ static const struct variant {
     {LEADER("deposed", DEPOSED, "a deposed leader answers, and members take packets of any term")},
     {LEADER("ahead", AHEAD, "answers are sent before etcd has committed what they tell")},
     {LEADER("guess", GUESS, "a transaction without an answer is taken for one that was not made")},
+    {"busted-steward-fresh", &design_netlock, COORD_MISTAKE_STEWARD, FAULTS_LEADER, FIXED,
+     "every steward takes itself for the first one of its space"},
     {CITRON("no-abort", NO_ABORT, FAULTS_ALL, "a client that made itself known too late goes on")},
     {CITRON("no-wait", NO_WAIT, FAULTS_ALL, "T_wait is not waited out")},
     {CITRON("no-fence", NO_FENCE, LATE, "a census does not shut out lost sessions")},
@@ -156,6 +160,12 @@ static const struct variant {
     {CITRON("twice-back", TWICE_BACK, FAULTS_ALL,
             "a ticket of which it is not known whether it was taken back is taken back again")},
     {CITRON("blind-split", BLIND_SPLIT, FAULTS_ALL, "the first half that is released takes the node of both with it")},
+    {WORD("rumour", RUMOUR, "the waiters flag is taken for a waiter")},
+    {WORD("mute", MUTE, "a holder is told of no waiter")},
+    {SRVLOCK("rumour", RUMOUR, "a server that is asked whether a request waits always says yes")},
+    {SRVLOCK("mute", MUTE, "a server that is asked whether a request waits does not answer")},
+    {FISSLOCK("rumour", RUMOUR, 0, "a holder takes the agent on its host for a waiter")},
+    {FISSLOCK("mute", MUTE, 0, "a holder is told of no waiter at an agent on another host")},
 };
 
 static struct design tables[countof(variants)];

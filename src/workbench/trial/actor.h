@@ -26,6 +26,7 @@ struct actor_ops {
     int (*layout)(struct actor *a, pawl_key key, struct lock_layout *out);
     int (*retune)(struct actor *a, pawl_key key, unsigned m, uint64_t wait_ns, uint64_t deadline);
     int (*rescale)(struct actor *a, pawl_key key, uint64_t units, uint64_t deadline);
+    int (*wanted)(struct actor *a, const struct hold *h);         /* whether others wait: 1, 0 or a negative code */
     int (*query)(struct actor *a, pawl_key key, pawl_state *out); /* -PAWL_ENOTSUP: cannot be answered */
     /* Whether nothing is left of sessions that have ended; waits for it a while. 0: nothing is; -EBUSY: something; -PAWL_ELOST: the
      * actor's own session was lost meanwhile. */

@@ -52,6 +52,7 @@ static void on_gone(void *user, unsigned client)
     struct campaign *c = user;
     for (unsigned i = 0; i < ACTORS_MAX; i++) {
         oracle_gone(&c->oracle, client * ACTORS_MAX + i);
+        campaign_asker_gone(c, client * ACTORS_MAX + i);
         c->op[client][i] = 0;
     }
 }
@@ -400,6 +401,28 @@ static void swarm_rack(struct campaign *c, const struct campaign_params *p, stru
         out->servers = limited(out->servers, out->hosts);
 }
 
+/* Nothing but coordinators fails, and they keep their settings. Then their outages are shorter than the membership lease, and hosts
+ * need them to join and to name keys alone. A NetLock with several servers needs its steward more often, so that one can take over
+ * for another soon. */
+static bool only_coordinators_fail(const struct campaign_params *p, struct rack_params *out)
+{
+    const uint32_t theirs = FAULT_BIT(FAULT_CRASH_COORDINATOR) | FAULT_BIT(FAULT_DISK) | FAULT_BIT(FAULT_ETCD);
+    if (!p->faults || p->faults & ~theirs)
+        return false;
+    out->member_ns = 2 * out->safety_ns + 8 * out->lease_ns; /* longer than all outages together, which end with the faults */
+    if (p->design->packet->steward_packet)
+        out->servers = out->racks = p->design->packet->divides ? 2 : 1; /* one at each switch */
+    return true;
+}
+
+static void check_lost(struct campaign_result *out)
+{
+    if (out->violations || !out->lost)
+        return;
+    out->violations++;
+    snprintf(out->why, sizeof out->why, "I27: %" PRIu64 " sessions were lost, though nothing but coordinators failed", out->lost);
+}
+
 static int run_rack(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)
 {
     struct rack_params params = draw_rack(c, p, model);
@@ -407,6 +430,7 @@ static int run_rack(struct campaign *c, const struct campaign_params *p, const s
     params.switch_locks = draw_room(c, p);
     params.capacity = draw_capacity(c, p);
     params.time_max_ns = params.safety_ns + HEALING_LEASES * c->mix.lease_ns;
+    bool keeps_all = only_coordinators_fail(p, &params);
     c->clients_done = &c->rack.clients_done;
     c->sim = &c->rack.sim;
     int rc = begin(c, params.safety_ns, params.clients);
@@ -419,6 +443,8 @@ static int run_rack(struct campaign *c, const struct campaign_params *p, const s
     report(c, out);
     out->sessions = c->rack.sessions;
     out->lost = c->rack.lost;
+    if (keeps_all)
+        check_lost(out);
     out->moves = p->design->packet->switch_moves ? p->design->packet->switch_moves(c->rack.switch_memory) : 0;
     rack_free(&c->rack);
     return 0;
@@ -475,6 +501,7 @@ int campaign_run(const struct campaign_params *p, struct campaign_result *out)
     if (p->faults & FAULTS_COORDINATOR) /* leases of the coordinator change, and some holds are to outlast the shorter ones */
         c->long_ns *= 1 + mix64(p->seed ^ LONG_SALT) % 4;
     c->design = p->design;
+    c->beside = p->campaign == CAMPAIGN_BESIDE && p->design->features & DESIGN_BAST;
     c->shared = p->design->features & DESIGN_SHARED;
     c->convert = p->design->features & DESIGN_CONVERT;
     c->timeout = p->design->features & DESIGN_TIMEOUT;

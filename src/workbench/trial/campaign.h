@@ -15,7 +15,7 @@ struct campaign_params {
     const struct model *model; /* null: "default"; in a swarm as drawn */
     uint32_t faults;           /* those that the design does not tolerate are left out by the caller */
     uint64_t seed;
-    unsigned campaign; /* CAMPAIGN_FIXED (0, too) or CAMPAIGN_SWARM */
+    unsigned campaign; /* CAMPAIGN_FIXED (0, too), CAMPAIGN_SWARM or CAMPAIGN_BESIDE */
     struct swarm_limits limits;
     const uint32_t *caps;       /* of the fabric; null: as the seed draws */
     unsigned nodes;             /* that one-sided locks lie on; 0: as the seed draws */
@@ -38,6 +38,7 @@ struct campaign_result {
     uint64_t timeouts, cancelled;       /* operations that ended so */
     uint64_t deadlocks;                 /* of which a client was told */
     uint64_t orders, unknown;           /* done by data servers; with an unknown outcome */
+    uint64_t told;                      /* holders, that others wait */
     uint64_t sessions, lost;            /* opened; lost by lease or crash */
     uint64_t moves;                     /* of locks between switch and servers */
     bool forgot;                        /* locks were forgotten to make room for others */

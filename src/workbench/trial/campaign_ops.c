@@ -188,7 +188,7 @@ static int convert_until(struct actor *a, uint64_t lock, struct hold *h, uint64_
     return 0;
 }
 
-static int convert(struct actor *a, uint64_t lock, struct hold *h)
+int campaign_convert(struct actor *a, uint64_t lock, struct hold *h)
 {
     return convert_until(a, lock, h, world_now(&a->process->host->world) + rng_below(&campaign_of(a)->random, 2 * NS_PER_MS));
 }
@@ -340,7 +340,7 @@ int campaign_one_lock(struct actor *a)
         enjoy(a, lock, &h);
     }
     if (c->convert && swarm_chance(&c->random, c->mix.convert)) {
-        rc = convert(a, lock, &h);
+        rc = campaign_convert(a, lock, &h);
         if (rc == -PAWL_ELOST)
             return rc;
         enjoy(a, lock, &h);

@@ -17,6 +17,13 @@ struct campaign_data {
 };
 #define CAMPAIGN_ORDERS_MAX 65536u /* more than all clients of a run give */
 
+/* Campaign 3: the lock that a task asks for, or has asked for last, and since when (0: for none). */
+struct campaign_ask {
+    bool asks;
+    uint64_t lock, since_ns;
+};
+#define CAMPAIGN_TASKS_MAX ((CAMPAIGN_CLIENTS_MAX + 1) * ACTORS_MAX)
+
 struct campaign {
     const struct design *design;
     struct cluster cluster; /* of a one-sided design, */
@@ -40,7 +47,11 @@ struct campaign {
     bool nests;       /* takes locks in any order while it holds others: deadlocks are found */
     bool patient;     /* and then has no deadline: it gets on because they are */
     uint64_t long_ns; /* a long hold lasts up to this */
-    bool busy;        /* hardly a pause between operations, on few locks, and no client gives up */
+    bool beside;      /* campaign 3 */
+    struct campaign_ask asks[CAMPAIGN_TASKS_MAX];
+    /* Until when a granter may know of a request that has ended: of a task; of a session that is dead or lost. */
+    uint64_t asked_until[CAMPAIGN_LOCKS_MAX][CAMPAIGN_TASKS_MAX], gone_until[CAMPAIGN_LOCKS_MAX];
+    bool busy; /* hardly a pause between operations, on few locks, and no client gives up */
 };
 
 struct key_text {
@@ -74,6 +85,15 @@ int campaign_busy_lock(struct actor *a);
 int campaign_tune(struct actor *a); /* an operator's: changes how a lock is laid out while others use it */
 int campaign_nested_locks(struct actor *a);
 int campaign_order(struct actor *a); /* something to be done by the lock's data server */
+
+/* One operation of campaign 3; its books; and one that dies, or loses its session, asks no more. */
+int campaign_beside(struct actor *a);
+void campaign_asks(struct actor *a, uint64_t lock);
+void campaign_answered(struct actor *a, int rc);
+void campaign_asker_gone(struct campaign *c, unsigned who);
+
+/* Converts to the other mode. */
+int campaign_convert(struct actor *a, uint64_t lock, struct hold *h);
 
 /* The work of a data server. */
 size_t campaign_apply(void *user, const pawl_work *w, void *out, size_t room);

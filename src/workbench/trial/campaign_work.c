@@ -27,6 +27,7 @@ static bool work(struct actor *a)
     for (unsigned after = 0; after < OPS_AFTER;) {
         a->ops->sleep(a, rng_below(&c->random, c->busy ? CAMPAIGN_BUSY_NS : c->mix.pause_ns));
         int rc = c->design->retune && swarm_chance(&c->random, c->mix.tune) ? campaign_tune(a)
+                 : c->beside                                                ? campaign_beside(a)
                  : c->busy                                                  ? campaign_busy_lock(a)
                  : c->calls && swarm_chance(&c->random, c->mix.order)       ? campaign_order(a)
                  : c->nests && swarm_chance(&c->random, c->mix.nested)      ? campaign_nested_locks(a)
@@ -60,14 +61,15 @@ static int audit_lock(struct actor *a, uint64_t lock)
     /* Leases that may have to be waited out one after the other: with a steward that has just lost its memory its own, then what
      * it had given, then what those had given; and the time to notice. */
     uint64_t leases = c->design->packet && c->design->packet->steward_packet ? 4 : 1;
-    if (c->design->packet && c->rack.coordinator)
-        leases *= COORDINATOR_LEASES;
+    uint64_t patience_ns = leases * c->mix.lease_ns;
+    if (c->design->packet &&
+        c->rack.coordinator) /* the last: of a host that is gone, and may use the index that the name is to get */
+        patience_ns = patience_ns * COORDINATOR_LEASES + c->rack.params.member_ns;
     int rc = a->ops->query(a, key, &state);
     if (!rc && state.mode)
         oracle_violation(&c->oracle, "I11: lock %" PRIu64 " is held (mode %u, %u holders) when all have released it", lock,
                          state.mode, state.holders);
-    rc = a->ops->lock(a, key, PAWL_EXCLUSIVE,
-                      c->timeout ? world_now(&a->process->host->world) + leases * c->mix.lease_ns : DEADLINE_NEVER, &h);
+    rc = a->ops->lock(a, key, PAWL_EXCLUSIVE, c->timeout ? world_now(&a->process->host->world) + patience_ns : DEADLINE_NEVER, &h);
     if (!rc) {
         campaign_granted(a, lock, &h);
         rc = campaign_give_back(a, lock, &h);

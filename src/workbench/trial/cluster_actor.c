@@ -207,6 +207,14 @@ static int actor_rescale(struct actor *a, pawl_key key, uint64_t units, uint64_t
     return told(a, rc ? rc : locker_rescale(l, key, units, deadline));
 }
 
+static int actor_wanted(struct actor *a, const struct hold *h)
+{
+    const struct locker *l;
+    const struct hold there = hold_there(h);
+    int rc = locker_at(a, node_of_hold(h), &l);
+    return told(a, rc ? rc : locker_wanted(l, &there));
+}
+
 static int actor_query(struct actor *a, pawl_key key, pawl_state *out)
 {
     const struct locker *l;
@@ -267,6 +275,7 @@ const struct actor_ops cluster_actor_ops = {
     .layout = actor_layout,
     .retune = actor_retune,
     .rescale = actor_rescale,
+    .wanted = actor_wanted,
     .query = actor_query,
     .tidy = actor_tidy,
     .sleep = actor_sleep,

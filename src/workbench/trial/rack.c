@@ -9,7 +9,6 @@
 #define ROUND_NS (3 * NS_PER_MS) /* how often the end of the run is looked for */
 #define TICK_MIN_NS NS_PER_US    /* between two ticks of a host: no machine is woken more often */
 #define REQUESTS 16              /* of one session: more than any workload here has at once, and what is still being released */
-#define SPACE 0x7061776c
 #define ROOM_SALT UINT64_C(0x726f6f6d)
 #define CROWDED_BYTES 128u    /* room for one packet of most kinds */
 #define WAITS_WINDOW_FACTOR 9 /* retransmission times: of the eight that a design may take to be sure, on a slower clock */
@@ -21,12 +20,21 @@ uint64_t rack_clock(const struct rack_host *h)
 
 /* ---- what comes out of the design ---- */
 
-static uint32_t sim_host_of(const struct rack *r, struct place to)
+/* The lock server at this host, as a member. */
+static const struct rack_member *server_at(const struct rack *r, const struct sim_host *host)
+{
+    for (unsigned i = 0; i < r->server_count; i++)
+        if (r->servers[i].process->host == host)
+            return &r->servers[i].member;
+    return &r->spare.member;
+}
+
+uint32_t rack_sim_host(const struct rack *r, const struct rack_member *from, struct place to)
 {
     if (to.machine == MACHINE_SWITCH)
         return to.port == 1 && r->backup.process ? r->backup.process->host->id : SIM_WIRE_SWITCH;
     if (to.machine == MACHINE_STEWARD && r->coordinator)
-        return rack_sim_addr(rack_coordinators(r).at[0]).host;
+        return rack_sim_addr(coord_list_at(&from->coordinators)).host;
     if (to.machine == MACHINE_STEWARD && r->steward.process)
         return r->steward.process->host->id;
     return to.machine < r->config.machines + r->server_count + 1u ? r->host_of[to.machine] : SIM_HOSTS_MAX + 1;
@@ -34,15 +42,23 @@ static uint32_t sim_host_of(const struct rack *r, struct place to)
 
 #define NOWHERE (SIM_WIRE_SWITCH + 2)
 
-/* Where a host sends to for a lock server: what the coordinator said last, as long as the host is a member. */
-static uint32_t seen_from(const struct rack *r, const struct sim_host *from, struct place to, uint32_t host)
+/* Where a host sends to for a lock server or a switch: what the coordinator said last, as long as the host is a member. */
+static uint32_t seen_by(const struct rack *r, const struct rack_member *m, const struct packet_head *h, uint32_t host)
+{
+    for (unsigned n = 0; n < r->config.servers; n++) {
+        struct net_addr at = m->welcome.servers[n];
+        if (r->config.server[n] == h->to.machine && (net_addr_known(at) || at.port == COORD_AWAY))
+            return net_addr_known(at) ? rack_sim_addr(at).host : NOWHERE;
+    }
+    bool away = !net_addr_known(m->switches[rack_switch_of(&m->welcome.config, h)]);
+    return h->to.machine == MACHINE_SWITCH && away ? NOWHERE : host;
+}
+
+static uint32_t seen_from(const struct rack *r, const struct sim_host *from, const struct packet_head *h, uint32_t host)
 {
     for (unsigned i = 0; r->coordinator && i < r->params.hosts; i++)
-        for (unsigned n = 0; r->hosts[i].host == from && n < r->config.servers; n++) {
-            struct net_addr at = r->hosts[i].member.welcome.servers[n];
-            if (r->config.server[n] == to.machine && (net_addr_known(at) || at.port == COORD_AWAY))
-                return net_addr_known(at) ? rack_sim_addr(at).host : NOWHERE;
-        }
+        if (r->hosts[i].host == from)
+            return seen_by(r, &r->hosts[i].member, h, host);
     return host;
 }
 
@@ -52,7 +68,7 @@ void rack_send_all(struct rack *r, const struct sim_host *from)
     for (unsigned i = 0; i < o->packets; i++) {
         const struct packet_head *h = outbox_packet(o, i);
         const struct sim_addr sender = {.host = from->id, .port = h->from.port};
-        const struct sim_addr to = {.host = seen_from(r, from, h->to, sim_host_of(r, h->to)), .port = h->to.port};
+        const struct sim_addr to = {.host = seen_from(r, from, h, rack_sim_host(r, server_at(r, from), h->to)), .port = h->to.port};
         if (to.host == NOWHERE)
             continue;
         assert(to.host <= SIM_WIRE_SWITCH);
@@ -281,6 +297,21 @@ void rack_host_place(struct rack_member *m, unsigned server, uint32_t life)
     rack_host_flush(h);
 }
 
+void rack_host_switch_gone(struct rack_member *m, unsigned rack)
+{
+    struct rack_host *h = container_of(m, struct rack_host, member);
+    if (!h->rack->design->switch_gone)
+        return;
+    h->rack->design->switch_gone(h->memory, rack, rack_clock(h), rack_host_outbox(h));
+    rack_host_flush(h);
+}
+
+uint32_t rack_host_racks(const struct rack_member *m)
+{
+    const struct rack_host *h = container_of(m, struct rack_host, member);
+    return h->rack->design->racks ? h->rack->design->racks(h->memory, rack_clock(h)) : 0;
+}
+
 /* All its sessions are lost: other processes take the place of theirs when the host has joined again. */
 void rack_host_ended(struct rack_member *m)
 {
@@ -300,214 +331,6 @@ static int pool_bind(struct rack_host *h)
 static int client_bind(struct rack_client *c)
 {
     return sim_wire_bind(c->rack->wire, c->process, rack_client_port(c), 0, 0, client_packet, c);
-}
-
-/* ---- the switch ---- */
-
-static unsigned switch_count(const struct rack *r)
-{
-    return r->config.racks ? r->config.racks : 1;
-}
-
-static bool is_cut(const struct rack *r, uint32_t rack, uint32_t host)
-{
-    return sim_now(&r->sim) < r->cut.until_ns && rack == r->cut.rack && host == r->cut.host;
-}
-
-static void switch_emit(struct rack *r, struct sim_packet *packet)
-{
-    struct sim_packet leaving = {.from = packet->from};
-    for (unsigned i = 0; i < r->outbox.packets; i++) {
-        const struct packet_head *h = outbox_packet(&r->outbox, i);
-        leaving.to = (struct sim_addr){.host = sim_host_of(r, h->to), .port = h->to.port};
-        if (r->config.racks && is_cut(r, rack_switch_of(&r->config, h), leaving.to.host))
-            continue;
-        leaving.len = r->outbox.packet[i].len;
-        memcpy(leaving.data, h, leaving.len);
-        sim_switch_emit(r->wire, &leaving);
-    }
-    rack_clear_outbox(r);
-}
-
-/* Whether the switch decides: it has joined, if there is a coordinator. */
-static bool switch_decides(const struct rack *r)
-{
-    return !r->coordinator || r->switch_member.joined;
-}
-
-void rack_switch_flush(struct rack *r)
-{
-    struct sim_packet none = {.from = {.host = SIM_WIRE_SWITCH}};
-    switch_emit(r, &none);
-}
-
-static void switch_tick(void *arg, uint64_t tag)
-{
-    struct rack *r = arg;
-    if (tag != r->switch_tick_ns)
-        return;
-    struct sim_packet none = {.from = {.host = SIM_WIRE_SWITCH}};
-    uint64_t now = sim_now(&r->sim), next = UINT64_MAX;
-    for (unsigned i = 0; i < switch_count(r) && switch_decides(r); i++) {
-        next = min_u64(next, r->design->switch_tick(r->switches[i], now, &r->outbox));
-        switch_emit(r, &none);
-    }
-    r->switch_tick_ns = max_u64(min_u64(next, now + r->config.retry_ns), now + 1);
-    sim_at_timer(&r->sim, r->switch_tick_ns, switch_tick, r, r->switch_tick_ns);
-}
-
-static uint64_t switch_bytes(const struct rack *r, unsigned rack)
-{
-    struct rack_config config = r->config;
-    config.rack = (uint16_t)rack;
-    return r->design->switch_bytes(&config);
-}
-
-static void switch_anew(struct rack *r, unsigned rack, uint32_t life)
-{
-    if (r->coordinator) { /* it has to ask for its life */
-        rack_member_start(&r->switch_member);
-        return;
-    }
-    struct rack_config config = r->config;
-    config.rack = (uint16_t)rack;
-    memset(r->switches[rack], 0, switch_bytes(r, rack));
-    r->design->switch_init(r->switches[rack], &config, life, sim_now(&r->sim));
-    if (r->design->switch_rules)
-        r->design->switch_rules(r->switches[rack], &r->rules);
-}
-
-static void switch_welcome(struct rack_member *m)
-{
-    struct rack *r = m->rack;
-    struct rack_config config = m->welcome.config;
-    config.switch_locks = r->config.switch_locks;
-    memset(r->switch_memory, 0, switch_bytes(r, 0));
-    if (r->newest)
-        memset(r->newest, 0, r->config.locks * sizeof *r->newest);
-    r->design->switch_init(r->switch_memory, &config, m->welcome.packet.head.generation, sim_now(&r->sim));
-    if (r->design->switch_expect && m->welcome.live_known)
-        r->design->switch_expect(r->switch_memory, m->welcome.live, COORD_LIVE_WORDS);
-}
-
-static void switch_ended(struct rack_member *m)
-{
-    (void)m; /* it decides nothing until it has joined */
-}
-
-static void decide(void *rack, const void *data, uint32_t len)
-{
-    struct rack *r = rack;
-    r->design->switch_packet(r->switch_memory, data, len, sim_now(&r->sim), &r->outbox);
-    rack_watch_generation(r, r->newest, data);
-    rack_switch_flush(r);
-}
-
-/* Lock packets of the design go through its program, others their way. */
-static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *packet)
-{
-    struct rack *r = ctx;
-    const struct packet_head *h = (const struct packet_head *)(const void *)packet->data;
-    if (packet->to.host == SIM_WIRE_SWITCH && r->coordinator && packet->len >= sizeof *h && h->family == PACKET_COORDINATOR) {
-        _Alignas(8) uint8_t data[SIM_PACKET_MAX];
-        memcpy(data, packet->data, packet->len);
-        rack_member_packet(&r->switch_member, data, packet->len);
-        return;
-    }
-    if (packet->len < sizeof *h || h->family != r->design->family) {
-        sim_switch_emit(wire, packet);
-        return;
-    }
-    uint32_t rack = r->config.racks ? h->space - SPACE - 1 : 0;
-    if (!switch_decides(r))
-        return;
-    if (rack >= switch_count(r) || is_cut(r, rack, packet->from.host))
-        return;
-    _Alignas(8) uint8_t data[SIM_PACKET_MAX];
-    memcpy(data, packet->data, packet->len);
-    r->design->switch_packet(r->switches[rack], data, packet->len, sim_now(&r->sim), &r->outbox);
-    rack_watch_generation(r, r->newest, (const struct packet_head *)(const void *)data);
-    switch_emit(r, packet);
-    rack_come_late(r, r->newest, data, packet->len, decide, r);
-    if (r->design->switch_stale && r->design->switch_stale(r->switches[rack]))
-        switch_anew(r, rack, ++r->life);
-}
-
-/* Of several, one or all. */
-static void switch_crash(void *ctx)
-{
-    struct rack *r = ctx;
-    unsigned count = switch_count(r), which = (unsigned)(mix64(r->params.seed + r->life) % (count + 1));
-    for (unsigned i = 0; i < count; i++)
-        if (count == 1 || i == which || which == count)
-            switch_anew(r, i, ++r->life);
-}
-
-/* ---- locks divided anew ---- */
-
-static void rules_begin(void *arg, uint64_t tag);
-
-/* The second step: the switch that gets shards. */
-static void rules_end(void *arg, uint64_t tag)
-{
-    struct rack *r = arg;
-    switch_anew(r, r->winner, ++r->life);
-    if (sim_now(&r->sim) < r->params.safety_ns)
-        sim_at(&r->sim, sim_now(&r->sim) + 1 + mix64(tag) % (2 * r->params.lease_ns), rules_begin, r, tag + 1);
-}
-
-/* Some shards go from one switch to another: first the switch that loses them. */
-static void rules_begin(void *arg, uint64_t tag)
-{
-    struct rack *r = arg;
-    uint64_t draw = mix64(r->params.seed ^ mix64(tag));
-    unsigned count = switch_count(r);
-    assert(count > 1);
-    r->loser = (unsigned)(draw % count);
-    r->winner = (r->loser + 1 + (unsigned)(draw >> 8) % (count - 1)) % count;
-    r->rules.version++;
-    for (unsigned s = 0; s < RACK_SHARDS; s++)
-        if (r->rules.owner[s] == r->loser && (mix64(draw + s) & 1))
-            r->rules.owner[s] = (uint8_t)r->winner;
-    if ((r->sim.faults.active & FAULT_BIT(FAULT_PARTITION)) && (draw >> 20 & 1)) {
-        r->cut.host = r->hosts[(draw >> 24) % r->params.hosts].host->id;
-        r->cut.rack = r->winner;
-        r->cut.until_ns = min_u64(sim_now(&r->sim) + 2 * r->params.lease_ns, r->params.safety_ns);
-    }
-    if (MISTAKE(r->config.mistakes, RACK_BUSTED_ORDER)) { /* the wrong way round */
-        unsigned swap = r->loser;
-        r->loser = r->winner;
-        r->winner = swap;
-    }
-    for (unsigned i = 0; i < count; i++)
-        if (i != r->loser && i != r->winner)
-            r->design->switch_rules(r->switches[i], &r->rules);
-    switch_anew(r, r->loser, ++r->life);
-    /* The coordinator may take longer than a lease for it, but not once all has healed. */
-    uint64_t now = sim_now(&r->sim), then = now + 1 + (draw >> 32) % (2 * r->params.lease_ns);
-    sim_at(&r->sim, max_u64(min_u64(then, r->params.safety_ns), now + 1), rules_end, r, tag);
-}
-
-static int switch_start(struct rack *r)
-{
-    const struct sim_switch_program program = {.ctx = r, .packet = switch_packet, .crash = switch_crash};
-    for (unsigned i = 0; i < switch_count(r); i++)
-        if (!(r->switches[i] = sim_alloc(switch_bytes(r, i))))
-            return -ENOMEM;
-    r->switch_memory = r->switches[0];
-    if (r->coordinator && !r->config.switch_locks && !(r->newest = sim_alloc(r->config.locks * sizeof *r->newest)))
-        return -ENOMEM;
-    sim_wire_program(r->wire, &program);
-    r->rules = rack_rules_first(r->config.racks);
-    for (unsigned i = 0; i < switch_count(r); i++)
-        switch_anew(r, i, 1);
-    if (r->config.racks > 1 && r->params.moves && r->design->switch_rules)
-        sim_at(&r->sim, r->params.lease_ns, rules_begin, r, 1);
-    if (r->design->switch_tick) {
-        r->switch_tick_ns = sim_now(&r->sim) + (r->design->steward_packet ? 1 : r->config.retry_ns);
-        sim_at_timer(&r->sim, r->switch_tick_ns, switch_tick, r, r->switch_tick_ns);
-    }
-    return 0;
 }
 
 /* ---- crashes and restarts ---- */
@@ -644,7 +467,7 @@ static void configure(struct rack *r)
     r->server_count = r->design->server_packet && (!r->design->spills || p->switch_locks) ? p->servers : 0;
     r->life = 1;
     r->config = (struct rack_config){
-        .space = SPACE,
+        .space = RACK_SPACE,
         .machines = (uint16_t)p->hosts,
         .sessions = (uint16_t)((p->clients + p->hosts - 1) / p->hosts),
         .requests = p->requests ? p->requests : REQUESTS,
@@ -673,9 +496,8 @@ static int add_all(struct rack *r)
         rc = add_host(r, i);
     for (unsigned i = 0; i < r->server_count && !rc; i++)
         rc = add_server(r, i);
-    r->switch_member = (struct rack_member){.rack = r, .role = COORD_SWITCH, .welcomed = switch_welcome, .ended = switch_ended};
     if (!rc && r->design->switch_packet)
-        rc = switch_start(r);
+        rc = rack_switch_start(r);
     if (!rc && r->design->steward_packet && !r->coordinator)
         rc = rack_box_add(r, &r->steward, RACK_STEWARD, sim_host_new(&r->sim));
     if (!rc && r->config.switches > 1) {

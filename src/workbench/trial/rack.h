@@ -34,6 +34,7 @@ struct rack_member {
     struct rack *rack;
     const struct sim_host *host; /* null: the switch */
     uint16_t port;               /* where its answers come */
+    unsigned place;              /* of a switch: its rack */
     enum coord_role role;
     bool running, joined;
     uint64_t nonce;    /* of its JOIN */
@@ -166,7 +167,7 @@ struct rack {
     struct sim_wire *wire;
     void *switches[RACKS_MAX]; /* memory of the programs */
     void *switch_memory;       /* of the first; null: none */
-    uint32_t *newest;          /* by index: the highest generation that the switch has seen; null: not watched */
+    uint32_t *newest;          /* by rack and index: the highest generation that the switch has seen; null: not watched */
     uint32_t life;             /* the latest of switches and servers */
     struct rack_rules rules;
     unsigned loser, winner; /* of shards, in the change under way */
@@ -178,11 +179,11 @@ struct rack {
     uint64_t switch_tick_ns;
     struct rack_host *hosts;
     struct rack_box *servers;
-    struct rack_box steward, backup;      /* process null: there is none */
-    struct rack_coordinator *coordinator; /* the first of them; null: there is none */
-    struct rack_etcd *etcd;               /* that they share; null: there is one, with a disk */
-    struct rack_member switch_member;
-    struct rack_box spare; /* a lock server that an operator starts beside the others; process null: none */
+    struct rack_box steward, backup;              /* process null: there is none */
+    struct rack_coordinator *coordinator;         /* the first of them; null: there is none */
+    struct rack_etcd *etcd;                       /* that they share; null: there is one, with a disk */
+    struct rack_member switch_members[RACKS_MAX]; /* by rack */
+    struct rack_box spare;                        /* a lock server that an operator starts beside the others; process null: none */
     unsigned server_count;
     uint32_t *host_of; /* sim host by machine number */
     struct rack_client *clients;
@@ -284,12 +285,22 @@ void rack_come_late(struct rack *r, uint32_t *newest, const void *data, uint32_t
 /* After a granter has handled a packet: whether it acted on one of an earlier generation. */
 void rack_watch_generation(struct rack *r, uint32_t *newest, const struct packet_head *h);
 
-/* ---- rack.c, for rack_member.c ---- */
+/* ---- rack_switch.c ---- */
 
+#define RACK_SPACE 0x7061776c /* without a coordinator */
+
+int rack_switch_start(struct rack *r);
 void rack_switch_flush(struct rack *r); /* sends what the switch has in the outbox */
+
+/* ---- rack.c, for rack_member.c and rack_switch.c ---- */
+
+/* The simulated host that a packet goes to. The steward is with the coordinator that the sender takes for the leader. */
+uint32_t rack_sim_host(const struct rack *r, const struct rack_member *from, struct place to);
 
 void rack_host_welcome(struct rack_member *m);
 void rack_host_ended(struct rack_member *m);
+void rack_host_switch_gone(struct rack_member *m, unsigned rack);            /* another switch has, or will have, the place */
+uint32_t rack_host_racks(const struct rack_member *m);                       /* in which the host has a lease, a bit each */
 void rack_host_place(struct rack_member *m, unsigned server, uint32_t life); /* another lock server has, or will have, the place */
 void rack_box_welcome(struct rack_member *m);
 void rack_box_ended(struct rack_member *m);

@@ -337,6 +337,16 @@ static int actor_lock_all(struct actor *a, const pawl_want *wants, unsigned coun
     return rc && g.lost ? -PAWL_ELOST : rc;
 }
 
+static int actor_wanted(struct actor *a, const struct hold *h)
+{
+    struct rack_client *c = rack_task_of(a)->client;
+    if (!rack_client_valid(c))
+        return -PAWL_ELOST;
+    int known = design_of(c)->wanted(c->host->memory, h->record, rack_clock(c->host), rack_host_outbox(c->host));
+    rack_host_flush(c->host);
+    return known;
+}
+
 static int actor_query(struct actor *a, pawl_key key, pawl_state *out)
 {
     return -PAWL_ENOTSUP;
@@ -398,6 +408,7 @@ const struct actor_ops rack_actor_ops = {
     .hold_call = actor_hold_call,
     .unlock = actor_unlock,
     .convert = actor_convert,
+    .wanted = actor_wanted,
     .query = actor_query,
     .tidy = actor_tidy,
     .sleep = actor_sleep,

@@ -16,7 +16,7 @@
 
 bool rack_coordinates(const struct design *d)
 {
-    return d->packet && !packet_divides(d->packet) && (d->substrates & DESIGN_ON_UDP || d->kind == DESIGN_BUSTED);
+    return d->packet && (d->substrates & DESIGN_ON_UDP || d->kind == DESIGN_BUSTED);
 }
 
 static struct sim_addr address_of(const struct rack_coordinator *k)
@@ -58,6 +58,7 @@ static struct coord_params params_of(struct rack_coordinator *k)
         .sessions = c->sessions,
         .requests = c->requests,
         .servers = c->servers,
+        .racks = c->racks,
         .life = k->wall,
         .fresh = k->rack->etcd ? !k->rack->etcd->begun : !k->begun,
         .keys = PAWL_KEYS_NAMED,
@@ -97,37 +98,27 @@ static void send_all(struct rack_coordinator *k, unsigned answers)
         sim_wire_send(k->rack->wire, from, rack_sim_addr(to), k->answers[0].bytes, len);
 }
 
-/* The steward begins when members may join, and loses its memory with the process. */
-static bool steward_runs(struct rack_coordinator *k)
+/* The steward answers the sender. */
+static void for_steward(struct rack_coordinator *k, const void *data, uint32_t len, struct net_addr from)
 {
-    const struct packet_design *d = k->rack->design;
-    const struct coordinator *c = &k->service.coordinator;
-    if (k->steward && !k->steward_runs && k->open && !c->changed) {
-        memset(k->steward, 0, d->steward_bytes(&c->config));
-        d->steward_init(k->steward, &c->config, k->service.first_life, k->steward_fresh, clock_of(k));
-        k->steward_runs = true;
+    const struct outbox *o = service_steward_packet(&k->service, data, len, clock_of(k));
+    for (unsigned i = 0; i < o->packets; i++)
+        sim_wire_send(k->rack->wire, address_of(k), rack_sim_addr(from), outbox_packet(o, i), o->packet[i].len);
+}
+
+/* The first packets that wait. How many answers there are. */
+static unsigned take_batch(struct rack_coordinator *k)
+{
+    unsigned answers = 0;
+    for (unsigned n = 0; n < BATCH && k->count; n++, k->first = (k->first + 1) % INBOX, k->count--) {
+        const void *data = k->inbox[k->first].data;
+        uint32_t len = k->inbox[k->first].len;
+        if (service_is_for_steward(&k->service, data, len))
+            for_steward(k, data, len, k->inbox[k->first].from);
+        else
+            answers += service_packet(&k->service, data, len, k->inbox[k->first].from, clock_of(k), &k->answers[answers]);
     }
-    return k->steward_runs;
-}
-
-static void steward_tick(struct rack_coordinator *k)
-{
-    if (!steward_runs(k))
-        return;
-    k->rack->design->steward_tick(k->steward, clock_of(k), &k->rack->outbox);
-    rack_send_all(k->rack, k->host);
-    rack_clear_outbox(k->rack);
-}
-
-static void on_steward_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
-{
-    struct rack_coordinator *k = ctx;
-    (void)from;
-    if (!k->steward_runs)
-        return;
-    k->rack->design->steward_packet(k->steward, data, len, clock_of(k), &k->rack->outbox);
-    rack_send_all(k->rack, k->host);
-    rack_clear_outbox(k->rack);
+    return answers;
 }
 
 static void sleep_for(struct rack_coordinator *k, uint64_t ns)
@@ -142,18 +133,15 @@ static void sleep_for(struct rack_coordinator *k, uint64_t ns)
 static void run(struct rack_coordinator *k)
 {
     while (service_leads(&k->service)) {
-        unsigned answers = 0;
         if (sim_now(&k->rack->sim) >= k->rack->params.safety_ns)
             k->disk.sync_ns = SYNC_NS; /* it has healed */
-        for (unsigned n = 0; n < BATCH && k->count; n++, k->first = (k->first + 1) % INBOX, k->count--)
-            answers += service_packet(&k->service, k->inbox[k->first].data, k->inbox[k->first].len, k->inbox[k->first].from,
-                                      clock_of(k), &k->answers[answers]);
+        unsigned answers = take_batch(k);
         send_all(k, service_commit(&k->service, k->answers, answers, clock_of(k)));
         if (MISTAKE(k->rack->config.mistakes, COORD_MISTAKE_EARLY | COORD_MISTAKE_AHEAD))
             service_commit(&k->service, k->answers, 0, clock_of(k));
         k->log_end = k->service.file.end;
         coordinator_tick(&k->service.coordinator, clock_of(k));
-        steward_tick(k);
+        service_steward_tick(&k->service, clock_of(k));
         if (!k->count)
             sleep_for(k, (k->rack->etcd ? k->rack->etcd->lease_ns : k->lease_ns) / 8);
     }
@@ -240,7 +228,6 @@ static void task(void *arg)
         refused(k);
         return;
     }
-    k->steward_fresh = p.fresh;
     k->open = k->begun = true;
     k->flip.is = false; /* it did no harm, and is repaired */
     if (MISTAKE(p.mistakes, COORD_MISTAKE_PLACES)) {
@@ -275,8 +262,8 @@ static void on_packet(void *ctx, const void *data, uint32_t len, struct sim_addr
 static int bind_port(struct rack_coordinator *k)
 {
     int rc = sim_wire_bind(k->rack->wire, k->process, PORT, 0, 0, on_packet, k);
-    if (!rc && k->steward)
-        rc = sim_wire_bind(k->rack->wire, k->process, PORT_POOL, 0, 0, on_steward_packet, k);
+    if (!rc && k->rack->design->steward_packet)
+        rc = sim_wire_bind(k->rack->wire, k->process, PORT_POOL, 0, 0, on_packet, k);
     return rc;
 }
 
@@ -294,7 +281,7 @@ void rack_coordinator_crashed(struct rack *r, const struct sim_process *process)
     if (!k)
         return;
     service_close(&k->service);
-    k->open = k->up = k->steward_runs = false;
+    k->open = k->up = false;
     k->sleeper.task = NULL;
     k->first = k->count = 0;
     if (!k->host->up) /* else what was written is still in the kernel's memory, and will be on the disk */
@@ -336,8 +323,8 @@ static int draw_etcd(struct rack *r)
     struct rng random; /* of its own: runs without etcd are what they were */
     bool must = !(r->params.faults & FAULT_BIT(FAULT_DISK));
     rng_seed(&random, r->params.seed ^ SALT_ETCD);
-    if (!(r->params.faults & FAULT_BIT(FAULT_ETCD)) || !(rng_chance(&random, 1, 3) || must) || r->design->steward_packet)
-        return 0; /* a steward is in one place */
+    if (!(r->params.faults & FAULT_BIT(FAULT_ETCD)) || !(rng_chance(&random, 1, 3) || must))
+        return 0;
     struct rack_etcd *e = r->etcd = calloc(1, sizeof *e);
     if (!e)
         return -ENOMEM;
@@ -393,8 +380,6 @@ int rack_coordinator_new(struct rack *r)
         rc = coordinator_init_at(r, i);
     if (!rc)
         rc = take_config(r->coordinator);
-    if (!rc && r->design->steward_packet && !(r->coordinator->steward = calloc(1, r->design->steward_bytes(&r->config))))
-        rc = -ENOMEM;
     for (unsigned i = 0; !rc && i < rack_coordinator_count(r); i++)
         rc = bind_port(&r->coordinator[i]);
     return rc;
@@ -417,7 +402,6 @@ void rack_coordinator_free(struct rack *r)
         service_close(&r->coordinator[i].service);
         free(r->coordinator[i].store.buffer); /* of one that crashed while it opened the log */
         sim_disk_free(&r->coordinator[i].disk);
-        free(r->coordinator[i].steward);
     }
     if (r->etcd)
         sim_etcd_free(&r->etcd->server);

@@ -31,8 +31,6 @@ struct rack_coordinator {
     struct sim_disk disk;
     struct service service;
     bool open, begun; /* begun: the space exists */
-    void *steward;    /* of designs that have one: it runs with the coordinator */
-    bool steward_runs, steward_fresh;
     struct rng random;
     uint32_t active; /* faults in this run */
     /* Set by the operator: */

@@ -2,6 +2,7 @@
 /* Members of the simulated rack: how a host, a lock server or the switch joins the coordinator, sends heartbeats, and learns that
  * its life is over. What node/member.c, client/net_open.c and client/net_wait.c do on a real machine, over simulated packets. */
 #include "cluster/mistakes.h"
+#include "cluster/rules.h"
 #include "lib/hash.h"
 #include "workbench/trial/rack.h"
 
@@ -25,7 +26,7 @@ struct sim_addr rack_sim_addr(struct net_addr a)
 
 static struct sim_addr address(const struct rack_member *m)
 {
-    return (struct sim_addr){.host = m->host ? m->host->id : SIM_WIRE_SWITCH, .port = m->port};
+    return (struct sim_addr){.host = m->host ? m->host->id : SIM_WIRE_SWITCH, .port = m->host ? m->port : (uint16_t)m->place};
 }
 
 uint64_t rack_member_clock(const struct rack_member *m)
@@ -54,6 +55,8 @@ static void say_join(const struct rack_member *m)
     p.role = m->role;
     p.stamp = rack_member_clock(m);
     p.at = rack_net_addr(address(m));
+    if (m->role == COORD_SWITCH && m->rack->config.racks)
+        p.head.to.port = (uint16_t)(m->place + 1); /* this place and no other */
     send_packet(m, &p, sizeof p);
 }
 
@@ -64,7 +67,7 @@ static void say_beat(const struct rack_member *m, uint16_t machine, uint64_t fou
     coord_make(&b.packet, COORD_BEAT, "sim", &m->welcome.config.identity, m->nonce);
     b.packet.head.from = m->welcome.packet.head.to;
     b.packet.head.epoch = m->welcome.packet.head.generation;
-    b.packet.head.index = machine;
+    b.packet.head.index = m->role == COORD_HOST ? rack_host_racks(m) : machine;
     b.packet.head.generation = (uint32_t)min_u64(found, UINT32_MAX);
     b.packet.role = m->role;
     b.packet.stamp = rack_member_clock(m);
@@ -93,7 +96,7 @@ static void look(struct rack_member *m)
     struct rack *r = m->rack;
     if (m->role != COORD_SWITCH || !m->look_for || !r->design->switch_scan)
         return;
-    uint64_t found = r->design->switch_scan(r->switch_memory, m->look_for, sim_now(&r->sim), &r->outbox);
+    uint64_t found = r->design->switch_scan(r->switches[m->place], m->look_for, sim_now(&r->sim), &r->outbox);
     rack_switch_flush(r);
     if (found == UINT64_MAX)
         return;
@@ -190,18 +193,37 @@ static void on_welcome(struct rack_member *m, const struct coord_welcome *w)
     m->welcomed(m);
 }
 
+/* Locks are divided anew. A switch that gets or loses some starts anew. */
+static void take_rules(struct rack_member *m, const struct rack_rules *rules)
+{
+    const struct packet_design *d = m->rack->design;
+    if (m->role != COORD_SWITCH || !d->switch_rules || rules->version <= m->welcome.rules.version ||
+        !rack_rules_fine(rules, m->welcome.config.racks))
+        return;
+    if (rules_concern(&m->welcome.rules, rules, m->place)) {
+        end(m);
+        return;
+    }
+    m->welcome.rules = *rules;
+    d->switch_rules(m->rack->switches[m->place], rules);
+}
+
 static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
 {
     uint64_t until = membership_until(m, b->packet.stamp);
     if (m->role != COORD_HOST) {
         m->look_for = b->packet.head.index <= m->welcome.config.machines ? (uint16_t)b->packet.head.index : 0;
+        take_rules(m, &b->rules);
         return;
     }
     if (b->packet.stamp > rack_member_clock(m) || until <= m->until_ns || !rack_member_lives(m))
         return;
     for (unsigned i = 0; i < RACKS_MAX; i++)
-        if (net_addr_known(b->switches[i]) || b->switches[i].port == COORD_AWAY)
+        if (net_addr_known(b->switches[i]) || b->switches[i].port == COORD_AWAY) {
+            if (net_addr_known(m->switches[i]) && !net_addr_is(m->switches[i], b->switches[i]))
+                rack_host_switch_gone(m, i);
             m->switches[i] = b->switches[i];
+        }
     m->until_ns = until;
     if (b->places <= m->places || b->packet.role > m->welcome.config.servers)
         return;

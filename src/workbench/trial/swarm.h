@@ -2,7 +2,8 @@
 /* Parameters of a campaign that its seed decides, beside the faults: sizes, leases, how operations are mixed.
  *
  * Campaign 1 has the same mix for all seeds. In campaign 2 each seed draws its own (swarm testing, Groce et al. 2012): a run that
- * always mixes everything hides what an uneven mix shows. Both draw sizes from the seed. */
+ * always mixes everything hides what an uneven mix shows. Both draw sizes from the seed. Campaign 3 has the mix and the sizes of
+ * campaign 1, and the operations of designs that offer more than locks (campaign_beside.c). */
 #ifndef PAWL_WORKBENCH_TRIAL_SWARM_H
 #define PAWL_WORKBENCH_TRIAL_SWARM_H
 
@@ -11,6 +12,7 @@
 
 #define CAMPAIGN_FIXED 1
 #define CAMPAIGN_SWARM 2
+#define CAMPAIGN_BESIDE 3
 
 /* One in so many; 0: never. */
 struct swarm_mix {

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The switches of the simulated rack: their programs in the middle of the star, and how locks are divided among several of them. */
+#include "cluster/rules.h"
+#include "lib/hash.h"
+#include "workbench/trial/rack.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define OPERATOR_PORT 9999 /* no process of the rack has it */
+
+static unsigned switch_count(const struct rack *r)
+{
+    return r->config.racks ? r->config.racks : 1;
+}
+
+static bool is_cut(const struct rack *r, uint32_t rack, uint32_t host)
+{
+    return sim_now(&r->sim) < r->cut.until_ns && rack == r->cut.rack && host == r->cut.host;
+}
+
+/* The switch that a packet of this space's number is for; as many as there are: none. */
+static unsigned switch_for(const struct rack *r, uint32_t space)
+{
+    if (!r->coordinator)
+        return r->config.racks ? space - RACK_SPACE - 1 : 0;
+    unsigned i = 0;
+    while (i < switch_count(r) && r->config.racks &&
+           !(r->switch_members[i].joined && rack_space_id(&r->switch_members[i].welcome.config, i) == space))
+        i++;
+    return i;
+}
+
+static const struct rack_member *sender_of(const struct rack *r, const struct packet_head *h)
+{
+    unsigned rack = switch_for(r, h->space);
+    return &r->switch_members[rack < switch_count(r) ? rack : 0];
+}
+
+static void switch_emit(struct rack *r, struct sim_packet *packet)
+{
+    struct sim_packet leaving = {.from = packet->from};
+    for (unsigned i = 0; i < r->outbox.packets; i++) {
+        const struct packet_head *h = outbox_packet(&r->outbox, i);
+        leaving.to = (struct sim_addr){.host = rack_sim_host(r, sender_of(r, h), h->to), .port = h->to.port};
+        if (r->config.racks && is_cut(r, rack_switch_of(&r->config, h), leaving.to.host))
+            continue;
+        leaving.len = r->outbox.packet[i].len;
+        memcpy(leaving.data, h, leaving.len);
+        sim_switch_emit(r->wire, &leaving);
+    }
+    rack_clear_outbox(r);
+}
+
+/* Whether the switch decides: it has joined, if there is a coordinator. */
+static bool switch_decides(const struct rack *r, unsigned rack)
+{
+    return !r->coordinator || r->switch_members[rack].joined;
+}
+
+void rack_switch_flush(struct rack *r)
+{
+    struct sim_packet none = {.from = {.host = SIM_WIRE_SWITCH}};
+    switch_emit(r, &none);
+}
+
+static void switch_tick(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    if (tag != r->switch_tick_ns)
+        return;
+    struct sim_packet none = {.from = {.host = SIM_WIRE_SWITCH}};
+    uint64_t now = sim_now(&r->sim), next = UINT64_MAX;
+    for (unsigned i = 0; i < switch_count(r); i++) {
+        if (!switch_decides(r, i))
+            continue;
+        next = min_u64(next, r->design->switch_tick(r->switches[i], now, &r->outbox));
+        switch_emit(r, &none);
+    }
+    r->switch_tick_ns = max_u64(min_u64(next, now + r->config.retry_ns), now + 1);
+    sim_at_timer(&r->sim, r->switch_tick_ns, switch_tick, r, r->switch_tick_ns);
+}
+
+static uint64_t switch_bytes(const struct rack *r, unsigned rack)
+{
+    struct rack_config config = r->config;
+    config.rack = (uint16_t)rack;
+    return r->design->switch_bytes(&config);
+}
+
+static void switch_anew(struct rack *r, unsigned rack, uint32_t life)
+{
+    if (r->coordinator) { /* it has to ask for its life */
+        rack_member_start(&r->switch_members[rack]);
+        return;
+    }
+    struct rack_config config = r->config;
+    config.rack = (uint16_t)rack;
+    memset(r->switches[rack], 0, switch_bytes(r, rack));
+    r->design->switch_init(r->switches[rack], &config, life, sim_now(&r->sim));
+    if (r->design->switch_rules)
+        r->design->switch_rules(r->switches[rack], &r->rules);
+}
+
+/* By index: the highest generation that this switch has seen; null: not watched. */
+static uint32_t *newest_of(const struct rack *r, unsigned rack)
+{
+    return r->newest ? r->newest + rack * r->config.locks : NULL;
+}
+
+static void switch_welcome(struct rack_member *m)
+{
+    struct rack *r = m->rack;
+    struct rack_config config = m->welcome.config;
+    void *memory = r->switches[m->place];
+    config.switch_locks = r->config.switch_locks;
+    config.rack = (uint16_t)m->place;
+    memset(memory, 0, switch_bytes(r, m->place));
+    if (r->newest)
+        memset(newest_of(r, m->place), 0, r->config.locks * sizeof *r->newest);
+    r->design->switch_init(memory, &config, m->welcome.packet.head.generation, sim_now(&r->sim));
+    if (r->design->switch_rules)
+        r->design->switch_rules(memory, &m->welcome.rules);
+    if (r->design->switch_expect && m->welcome.live_known)
+        r->design->switch_expect(memory, m->welcome.live, COORD_LIVE_WORDS);
+}
+
+static void switch_ended(struct rack_member *m)
+{
+    (void)m; /* it decides nothing until it has joined */
+}
+
+static void decide(void *member, const void *data, uint32_t len)
+{
+    const struct rack_member *m = member;
+    struct rack *r = m->rack;
+    r->design->switch_packet(r->switches[m->place], data, len, sim_now(&r->sim), &r->outbox);
+    rack_watch_generation(r, newest_of(r, m->place), data);
+    rack_switch_flush(r);
+}
+
+/* Lock packets of the design go through its program, others their way. */
+static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *packet)
+{
+    struct rack *r = ctx;
+    const struct packet_head *h = (const struct packet_head *)(const void *)packet->data;
+    if (packet->to.host == SIM_WIRE_SWITCH && r->coordinator && packet->len >= sizeof *h && h->family == PACKET_COORDINATOR) {
+        _Alignas(8) uint8_t data[SIM_PACKET_MAX];
+        memcpy(data, packet->data, packet->len);
+        if (packet->to.port < switch_count(r))
+            rack_member_packet(&r->switch_members[packet->to.port], data, packet->len);
+        return;
+    }
+    if (packet->len < sizeof *h || h->family != r->design->family) {
+        sim_switch_emit(wire, packet);
+        return;
+    }
+    unsigned rack = switch_for(r, h->space);
+    if (rack >= switch_count(r) || !switch_decides(r, rack) || is_cut(r, rack, packet->from.host))
+        return;
+    _Alignas(8) uint8_t data[SIM_PACKET_MAX];
+    memcpy(data, packet->data, packet->len);
+    r->design->switch_packet(r->switches[rack], data, packet->len, sim_now(&r->sim), &r->outbox);
+    rack_watch_generation(r, newest_of(r, rack), (const struct packet_head *)(const void *)data);
+    switch_emit(r, packet);
+    rack_come_late(r, newest_of(r, rack), data, packet->len, decide, &r->switch_members[rack]);
+    if (r->design->switch_stale && r->design->switch_stale(r->switches[rack]))
+        switch_anew(r, rack, ++r->life);
+}
+
+/* Of several, one or all. */
+static void switch_crash(void *ctx)
+{
+    struct rack *r = ctx;
+    unsigned count = switch_count(r), which = (unsigned)(mix64(r->params.seed + r->life) % (count + 1));
+    for (unsigned i = 0; i < count; i++)
+        if (count == 1 || i == which || which == count)
+            switch_anew(r, i, ++r->life);
+}
+
+/* ---- locks divided anew ---- */
+
+static void rules_begin(void *arg, uint64_t tag);
+
+/* The second step: the switch that gets shards. */
+static void rules_end(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    switch_anew(r, r->winner, ++r->life);
+    if (sim_now(&r->sim) < r->params.safety_ns)
+        sim_at(&r->sim, sim_now(&r->sim) + 1 + mix64(tag) % (2 * r->params.lease_ns), rules_begin, r, tag + 1);
+}
+
+/* Some shards go from one switch to another: first the switch that loses them. */
+static void rules_begin(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    uint64_t draw = mix64(r->params.seed ^ mix64(tag));
+    unsigned count = switch_count(r);
+    assert(count > 1);
+    r->loser = (unsigned)(draw % count);
+    r->winner = (r->loser + 1 + (unsigned)(draw >> 8) % (count - 1)) % count;
+    r->rules.version++;
+    for (unsigned s = 0; s < RACK_SHARDS; s++)
+        if (r->rules.owner[s] == r->loser && (mix64(draw + s) & 1))
+            r->rules.owner[s] = (uint8_t)r->winner;
+    if ((r->sim.faults.active & FAULT_BIT(FAULT_PARTITION)) && (draw >> 20 & 1)) {
+        r->cut.host = r->hosts[(draw >> 24) % r->params.hosts].host->id;
+        r->cut.rack = r->winner;
+        r->cut.until_ns = min_u64(sim_now(&r->sim) + 2 * r->params.lease_ns, r->params.safety_ns);
+    }
+    if (MISTAKE(r->config.mistakes, RACK_BUSTED_ORDER)) { /* the wrong way round */
+        unsigned swap = r->loser;
+        r->loser = r->winner;
+        r->winner = swap;
+    }
+    for (unsigned i = 0; i < count; i++)
+        if (i != r->loser && i != r->winner)
+            r->design->switch_rules(r->switches[i], &r->rules);
+    switch_anew(r, r->loser, ++r->life);
+    /* The coordinator may take longer than a lease for it, but not once all has healed. */
+    uint64_t now = sim_now(&r->sim), then = now + 1 + (draw >> 32) % (2 * r->params.lease_ns);
+    sim_at(&r->sim, max_u64(min_u64(then, r->params.safety_ns), now + 1), rules_end, r, tag);
+}
+
+/* With a coordinator, an operator asks it to divide the locks anew, and does not read the answer. */
+static void operator_divides(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    uint64_t draw = mix64(r->params.seed ^ mix64(tag));
+    struct coord_list coordinators = rack_coordinators(r);
+    struct coord_packet p;
+    coord_make(&p, COORD_RULES, "sim", NULL, draw | 1);
+    p.code = 1;
+    p.head.index = draw % RACK_SHARDS;
+    p.head.generation = 1 + (uint32_t)((draw >> 8) % (RACK_SHARDS - p.head.index));
+    p.role = (uint32_t)((draw >> 16) % r->config.racks);
+    for (unsigned i = 0; i < coordinators.count; i++)
+        sim_wire_send(r->wire, (struct sim_addr){.host = r->hosts[0].host->id, .port = OPERATOR_PORT},
+                      rack_sim_addr(coordinators.at[i]), &p, sizeof p);
+    if (sim_now(&r->sim) < r->params.safety_ns)
+        sim_at(&r->sim, sim_now(&r->sim) + 1 + (draw >> 24) % (2 * r->params.lease_ns), operator_divides, r, tag + 1);
+}
+
+int rack_switch_start(struct rack *r)
+{
+    const struct sim_switch_program program = {.ctx = r, .packet = switch_packet, .crash = switch_crash};
+    for (unsigned i = 0; i < switch_count(r); i++)
+        if (!(r->switches[i] = sim_alloc(switch_bytes(r, i))))
+            return -ENOMEM;
+    r->switch_memory = r->switches[0];
+    if (r->coordinator && !r->config.switch_locks &&
+        !(r->newest = sim_alloc(switch_count(r) * r->config.locks * sizeof *r->newest)))
+        return -ENOMEM;
+    sim_wire_program(r->wire, &program);
+    r->rules = rack_rules_first(r->config.racks);
+    for (unsigned i = 0; i < switch_count(r); i++) {
+        r->switch_members[i] =
+            (struct rack_member){.rack = r, .place = i, .role = COORD_SWITCH, .welcomed = switch_welcome, .ended = switch_ended};
+        switch_anew(r, i, 1);
+    }
+    if (r->config.racks > 1 && r->params.moves && r->design->switch_rules)
+        sim_at(&r->sim, r->params.lease_ns, r->coordinator ? operator_divides : rules_begin, r, 1);
+    if (r->design->switch_tick) {
+        r->switch_tick_ns = sim_now(&r->sim) + (r->design->steward_packet ? 1 : r->config.retry_ns);
+        sim_at_timer(&r->sim, r->switch_tick_ns, switch_tick, r, r->switch_tick_ns);
+    }
+    return 0;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls beside locks, with every design on every substrate that offers them, and refused by name by the others: watches, which tell
+ * a holder that others wait. PAWL_TEST_DESIGN: this design alone. */
+#include "tests/udp/places.h"
+
+#include <poll.h>
+
+static pawl_grant held(pawl *p, uint64_t key, enum pawl_mode mode)
+{
+    pawl_grant g;
+    CHECK_OK(pawl_timedlock(p, pawl_id(key), mode, pawl_in(LIMIT_NS), &g));
+    return g;
+}
+
+static uint64_t ask(pawl *p, uint64_t key, enum pawl_mode mode)
+{
+    const pawl_request r = {.op = PAWL_OP_LOCK, .mode = mode, .key = pawl_id(key), .deadline_ns = pawl_in(LIMIT_NS)};
+    uint64_t id;
+    CHECK_OK(pawl_submit(p, &r, &id));
+    return id;
+}
+
+static pawl_completion reap(pawl *p)
+{
+    pawl_completion c;
+    CHECK_EQ(pawl_reap(p, &c, 1, pawl_in(LIMIT_NS)), 1);
+    return c;
+}
+
+static void release(pawl *p, const pawl_grant *g)
+{
+    CHECK_OK(pawl_unlock(p, g));
+}
+
+/* ---- watches ---- */
+
+#define QUIET_NS (60 * NS_PER_MS) /* several looks of the library's thread */
+
+static void quiet(pawl *p)
+{
+    pawl_completion c;
+    CHECK_EQ(pawl_reap(p, &c, 1, pawl_in(QUIET_NS)), 0);
+}
+
+/* `p` holds, and maybe another session, too; `q` asks, and `p` is told, once for each watch. */
+static void told(pawl *p, pawl *q, enum pawl_mode mode, const pawl_grant *beside, pawl *of)
+{
+    pawl_grant g = held(p, 3, mode), h;
+    CHECK_OK(pawl_watch(p, &g));
+    CHECK_OK(pawl_watch(p, &g)); /* the same watch */
+    CHECK_RC(pawl_trylock(q, pawl_id(3), PAWL_EXCLUSIVE, &h), -PAWL_EHELD);
+    quiet(p);
+    ask(q, 3, PAWL_EXCLUSIVE);
+    struct pollfd readable = {.fd = pawl_fd(p), .events = POLLIN};
+    CHECK_EQ(poll(&readable, 1, (int)(LIMIT_NS / NS_PER_MS)), 1);
+    pawl_completion c = reap(p);
+    CHECK_EQ(c.op, PAWL_OP_WANTED);
+    CHECK_EQ(c.id, 0);
+    CHECK_OK(c.result);
+    CHECK_EQ(c.grant.token, g.token);
+    CHECK_EQ(c.grant.serial, g.serial);
+    quiet(p);
+    CHECK_OK(pawl_watch(p, &g)); /* it still waits */
+    CHECK_EQ(reap(p).op, PAWL_OP_WANTED);
+    CHECK_OK(pawl_check(p, &g));
+    release(p, &g);
+    if (beside)
+        release(of, beside);
+    c = reap(q);
+    CHECK_OK(c.result);
+    release(q, &c.grant);
+}
+
+/* A watch ends with its hold, and says nothing of the next one. */
+static void ended(pawl *p, pawl *q)
+{
+    pawl_grant g = held(p, 4, PAWL_EXCLUSIVE);
+    CHECK_OK(pawl_watch(p, &g));
+    release(p, &g);
+    CHECK_RC(pawl_watch(p, &g), -PAWL_ENOTOWNER);
+    CHECK(*pawl_explain());
+    pawl_grant next = held(p, 4, PAWL_EXCLUSIVE);
+    ask(q, 4, PAWL_EXCLUSIVE);
+    quiet(p);
+    release(p, &next);
+    pawl_completion c = reap(q);
+    CHECK_OK(c.result);
+    release(q, &c.grant);
+}
+
+struct caller {
+    pawl *p;
+    unsigned calls;
+    pawl_grant grant;
+};
+
+static void give_way(void *ctx, const pawl_grant *grant)
+{
+    struct caller *c = ctx;
+    c->grant = *grant;
+    release(c->p, grant);
+    __atomic_add_fetch(&c->calls, 1, __ATOMIC_RELEASE);
+}
+
+static void by_callback(pawl *p, pawl *q)
+{
+    struct caller caller = {.p = p};
+    pawl_grant g = held(p, 5, PAWL_EXCLUSIVE);
+    CHECK_OK(pawl_on_wanted(p, give_way, &caller));
+    CHECK_OK(pawl_watch(p, &g));
+    ask(q, 5, PAWL_EXCLUSIVE);
+    pawl_completion c = reap(q);
+    CHECK_OK(c.result);
+    WAIT_FOR(__atomic_load_n(&caller.calls, __ATOMIC_ACQUIRE) == 1);
+    CHECK_EQ(caller.grant.serial, g.serial);
+    quiet(p); /* it went to the callback */
+    CHECK_OK(pawl_on_wanted(p, NULL, NULL));
+    release(q, &c.grant);
+}
+
+static void watches(pawl *p, pawl *q, pawl *r)
+{
+    pawl_grant g;
+    if (!place_has(DESIGN_BAST)) {
+        g = held(p, 3, PAWL_EXCLUSIVE);
+        CHECK_RC(pawl_watch(p, &g), -PAWL_ENOTSUP);
+        CHECK(strstr(pawl_explain(), place.design->name) != NULL);
+        release(p, &g);
+        return;
+    }
+    told(p, q, PAWL_EXCLUSIVE, NULL, NULL);
+    told(p, q, PAWL_SHARED, NULL, NULL);
+    g = held(q, 3, PAWL_SHARED);    /* fisslock: the agent is on the other host, */
+    told(p, r, PAWL_SHARED, &g, q); /* and knows of the request that waits for both holders */
+    ended(p, q);
+    by_callback(p, q);
+}
+
+/* ---- all of it ---- */
+
+static void one_place(const struct place_test *t)
+{
+    place_begin(t);
+    pawl *p = place_open(0, 0), *q = place_open(1, 0), *r = place_open(1, 0);
+    watches(p, q, r);
+    CHECK_OK(pawl_close(r));
+    CHECK_OK(pawl_close(p));
+    CHECK_OK(pawl_close(q));
+    place_end();
+}
+
+int main(void)
+{
+    static const struct place_test tests[] = {
+        {.design = "word", .on = ON_SHM},           {.design = "shiftlock", .on = ON_SHM},
+        {.design = "citron", .on = ON_SHM},         {.design = "word", .on = ON_NODE},
+        {.design = "srvlock", .on = ON_RACK},       {.design = "fisslock", .on = ON_RACK},
+        {.design = "fisslock-stay", .on = ON_RACK}, {.design = "fisslock-racks", .on = ON_RACK},
+        {.design = "netlock", .on = ON_RACK},
+    };
+    const char *only = getenv("PAWL_TEST_DESIGN");
+    for (unsigned i = 0; i < countof(tests); i++) {
+        struct place_test t = tests[i];
+        t.keys = PAWL_KEYS_SPARSE;
+        if (!only || !strcmp(only, t.design))
+            one_place(&t);
+    }
+    return 0;
+}
