@@ -43,7 +43,7 @@ static const struct arg table[] = {
      &given.campaign},
     SETTINGS_TUNE_OPTION(&opts.run.tune),
     {"campaign", 0, ARG_U64, "N",
-     "1: one mix of operations for all seeds (default); 2: every seed draws its own;\n"
+     "1: one mix of operations for all seeds (default); 2: every seed draws its own; "
      "3: watches",
      &opts.run.campaign, &given.campaign},
     {"nodes", 0, ARG_U64, "N", "one-sided designs: locks lie on so many nodes; default as the seed draws", &opts.run.nodes,

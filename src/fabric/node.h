@@ -71,7 +71,7 @@ struct fab_node {
     uint64_t changes;      /* rises when tasks that wait should look again (fab_node_io.wake) */
     uint64_t ask_id;
     uint64_t fence_after_ns; /* until then no fence is asked for: the last one was not answered */
-    struct own_words own;      /* words that were stored (fab_own_*) */
+    struct own_words own;    /* words that were stored (fab_own_*) */
     struct fab_node_counts counts;
 };
 
