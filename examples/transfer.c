@@ -41,8 +41,8 @@ int main(int argc, char **argv)
             perror(path[0]);
             return 1;
         }
-        for (int k = 0; k < 2 && !rc; k++)
-            rc = pawl_unlock(p, &g[k]);
+        if (!rc)
+            rc = pawl_unlock_all(p, g, 2);
     }
     if (rc)
         fprintf(stderr, "transfer: %s (%s)\n", pawl_strerror(rc), pawl_explain());

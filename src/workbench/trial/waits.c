@@ -71,11 +71,13 @@ static bool meets_ghost(struct waits *w, unsigned actor, uint64_t now)
     return false;
 }
 
+/* Of two that convert, the granter refuses the second by what it knows: it may not have heard yet that the first one has given up,
+ * which is repeated until it is acknowledged or the lease is over. Other circles are looked up again before a verdict. */
 bool waits_deadlocked(struct waits *w, unsigned actor, uint64_t now)
 {
-    const struct waits_actor *a = &w->actors[actor];
-    return waits_in_circle(w, actor) || meets_ghost(w, actor, now) ||
-           (a->waiting && a->circle_ns && now - a->circle_ns <= w->window_ns);
+    struct waits_actor *a = &w->actors[actor];
+    uint64_t window = find(a, a->request) ? max_u64(w->lease_ns, w->window_ns) : w->window_ns;
+    return waits_in_circle(w, actor) || meets_ghost(w, actor, now) || (a->waiting && a->circle_ns && now - a->circle_ns <= window);
 }
 
 /* An actor is about to leave, and circles may end with that. */
