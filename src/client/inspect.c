@@ -17,7 +17,7 @@
 static int look_near(const char *where, struct observer *o)
 {
     enum segment_kind kind = SEGMENT_LOCAL;
-    const char *rest = NULL;
+    const char *rest = "";
     char path[PATH_MAX];
     int rc = segment_kind(where, &kind, &rest);
     if (!rc && kind == SEGMENT_SYSTEM)

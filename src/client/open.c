@@ -78,6 +78,7 @@ int handle_start(struct pawl *p, void *(*run)(void *), void *arg)
 {
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* comes of an access to memory, and ends a process that blocks it: segment_guard.h */
     sem_init(&p->started, 0, 0);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&p->thread, NULL, run, arg);

@@ -40,7 +40,7 @@ int segment_kind(const char *place, enum segment_kind *kind, const char **rest)
 int segment_place(const char *place, char *out, size_t size)
 {
     enum segment_kind kind = SEGMENT_LOCAL;
-    const char *rest = NULL;
+    const char *rest = "";
     int rc = segment_kind(place, &kind, &rest);
     return rc ? rc : segment_path(kind, rest, out, size);
 }

@@ -3,7 +3,8 @@
  * gets SIGBUS, whose default ends the process. While such a segment is mapped, a handler puts empty private memory in the place of
  * the whole segment. There the session's slot is free, so every call of the session returns -PAWL_ELOST.
  *
- * The handler passes on every other SIGBUS. A program that sets a handler of its own afterwards has that one alone. */
+ * The handler passes on every other SIGBUS. A program that sets a handler of its own afterwards has that one alone, and a
+ * thread that blocks SIGBUS is not protected. */
 #ifndef PAWL_CLIENT_SEGMENT_GUARD_H
 #define PAWL_CLIENT_SEGMENT_GUARD_H
 

@@ -230,11 +230,50 @@ static uint64_t run_round(struct round *r)
     return r->failures[0] + r->failures[1];
 }
 
+/* ---- a process that does nothing while the file becomes shorter ---- */
+
+static void note_loss(void *ctx, int why)
+{
+    __atomic_store_n((int *)ctx, why, __ATOMIC_RELEASE);
+}
+
+static void idle_user(void *arg)
+{
+    uint32_t *ready = arg;
+    pawl_options o = {.flags = PAWL_NO_CREATE, .lease_ns = NS_PER_S};
+    pawl_grant g;
+    pawl *p;
+    int why = 0;
+    CHECK_OK(pawl_open(space_where(), &o, &p));
+    CHECK_OK(pawl_on_lost(p, note_loss, &why));
+    CHECK_OK(pawl_lock(p, pawl_name("idle"), PAWL_EXCLUSIVE, &g));
+    __atomic_store_n(ready, 1, __ATOMIC_RELEASE);
+    WAIT_FOR(__atomic_load_n(&why, __ATOMIC_ACQUIRE)); /* the library's thread is the first to touch the memory */
+    CHECK_RC(pawl_check(p, &g), -PAWL_ELOST);
+    CHECK_RC(pawl_unlock(p, &g), -PAWL_ELOST);
+    pawl_close(p);
+}
+
+static void shorter_while_idle(void)
+{
+    pawl_options o = {.sessions = 8, .permissions = 0666};
+    uint32_t *ready = shared_memory(sizeof *ready);
+    pawl *p;
+    space_reset();
+    CHECK_OK(pawl_open(space_where(), &o, &p));
+    CHECK_OK(pawl_close(p));
+    pid_t user = child_start(idle_user, ready);
+    WAIT_FOR(__atomic_load_n(ready, __ATOMIC_ACQUIRE));
+    CHECK_EQ(truncate(space_path(), 0), 0);
+    child_join(user);
+}
+
 int main(void)
 {
     struct round *r = shared_memory(sizeof *r);
     uint64_t failures = 0, shorter = 0;
     space_where();
+    shorter_while_idle();
     for (unsigned i = 0; i < ROUNDS; i++) {
         memset(r, 0, sizeof *r);
         r->number = i;
