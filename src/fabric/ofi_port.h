@@ -23,6 +23,7 @@ struct ofi_port {
     struct fid_av *av;
     struct fid_ep *ep;
     struct ofi_provider provider;
+    unsigned ranges; /* that one atomic may have, all of them executed at once */
 };
 
 /* One end. `way`: the other end that it will reach, null: none; `at`: the interface that others will reach; of both one. `sleeps`:
