@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define PATIENCE_NS (500 * NS_PER_MS) /* after which the outcome of a verb is called unknown, as on a memory node */
+#define CONNECT_NS (2 * NS_PER_S)     /* the same for the first verb of a connection, which the provider makes for it */
 #define SPIN_NS (50 * NS_PER_US)      /* a waiting thread looks without a pause for a round trip, */
 #define YIELD_NS (300 * NS_PER_US)    /* then lets others run between two looks, */
 #define NAP_NS (50 * NS_PER_US)       /* then sleeps */
@@ -18,7 +19,7 @@
 
 uint64_t ofi_patience(const struct fab_ofi *o)
 {
-    return world_now(o->ep.world) + PATIENCE_NS;
+    return world_now(o->ep.world) + (o->connected ? PATIENCE_NS : CONNECT_NS);
 }
 
 /* ---- flights ---- */
@@ -55,6 +56,7 @@ static void end_flight(struct fab_ofi *o, struct flight *f, int error)
     if (f->state != FLIGHT_SENT)
         return;
     o->in_flight--;
+    o->connected |= !error;
     if (f->call) {
         if (!error)
             take_result(f);
@@ -208,7 +210,7 @@ static int connect_port(struct fab_ofi *o, const struct verbs_way *way, struct o
                         fi_addr_t *peer)
 {
     *local = NULL;
-    int rc = ofi_port_open(port, way->provider, way, NULL, false);
+    int rc = o->port.ep ? ofi_port_again(port, &o->port) : ofi_port_open(port, way->provider, way, NULL, false);
     if (rc)
         return rc;
     const struct fi_ep_attr *end = port->info->ep_attr;
@@ -259,6 +261,7 @@ static int exchange_port(struct fab_ofi *o, uint64_t until)
     o->desc = local ? fi_mr_desc(local) : NULL;
     o->peer = peer;
     o->number++;
+    o->connected = false;
     return 0;
 }
 
@@ -278,7 +281,7 @@ int ofi_ready(struct fab_ofi *o, uint64_t until)
     pthread_mutex_lock(&o->mutex);
     o->exchanging = false;
     if (!rc)
-        rc = begin_again(o, until);
+        rc = begin_again(o, max_u64(until, ofi_patience(o)));
     else if (rc == -FAB_EFENCED)
         o->dead = rc;
     o->renewing = false;
@@ -373,11 +376,13 @@ int ofi_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count)
 {
     struct fab_ofi *o = ofi_of(ep);
     struct call call = {0};
-    uint64_t begin = world_now(ep->world), until = begin + PATIENCE_NS;
+    uint64_t begin = world_now(ep->world);
     pthread_mutex_lock(&o->mutex);
+    uint64_t until = ofi_patience(o);
     ofi_flush(o);
     int rc = ofi_ready(o, until);
     call.attempt = o->attempt;
+    until = max_u64(until, ofi_patience(o));
     for (unsigned i = 0; i < count && !rc; i++) {
         count_op(&ep->counts, &ops[i]);
         rc = issue(o, &ops[i], i + 1 == count, &call, until);

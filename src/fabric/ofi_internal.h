@@ -54,6 +54,7 @@ struct fab_ofi {
     fi_addr_t peer;
     uint32_t number;  /* of the key */
     uint64_t attempt; /* rises when a thread begins to go on under a new key: verbs that were to be issued before are not */
+    bool connected;   /* a verb of this port has ended well */
     bool broken;      /* no verb is issued before the key was renewed */
     bool renewing;    /* a thread does that, */
     bool exchanging;  /* and has the port for itself, without the lock */

@@ -235,17 +235,12 @@ static int open_parts(struct ofi_port *p, bool sleeps)
     return rc ? rc : fi_enable(p->ep);
 }
 
-int ofi_port_open(struct ofi_port *p, const char *provider, const struct verbs_way *way, const struct net_addr *at, bool sleeps)
+/* By its info, which goes with it. */
+static int open_port(struct ofi_port *p, const char *provider, bool sleeps)
 {
-    *p = (struct ofi_port){0};
-    int rc = need_library();
-    if (!rc)
-        rc = choose(p, provider, way, at);
-    if (rc)
-        return rc;
     /* The target's process executes a message of ofi_rxm as a whole. Of others that is not known. */
     p->ranges = strstr(p->info->fabric_attr->prov_name, "ofi_rxm") ? (unsigned)p->info->tx_attr->rma_iov_limit : 1;
-    rc = lib.fabric(p->info->fabric_attr, &p->fabric, NULL);
+    int rc = lib.fabric(p->info->fabric_attr, &p->fabric, NULL);
     if (!rc)
         rc = fi_domain(p->fabric, p->info, &p->domain, NULL);
     if (!rc) {
@@ -259,6 +254,21 @@ int ofi_port_open(struct ofi_port *p, const char *provider, const struct verbs_w
     if (rc)
         ofi_port_close(p);
     return rc;
+}
+
+int ofi_port_open(struct ofi_port *p, const char *provider, const struct verbs_way *way, const struct net_addr *at, bool sleeps)
+{
+    *p = (struct ofi_port){0};
+    int rc = need_library();
+    if (!rc)
+        rc = choose(p, provider, way, at);
+    return rc ? rc : open_port(p, provider, sleeps);
+}
+
+int ofi_port_again(struct ofi_port *p, const struct ofi_port *like)
+{
+    *p = (struct ofi_port){.info = lib.dupinfo(like->info)};
+    return p->info ? open_port(p, like->provider.name, false) : explain(-ENOMEM, "out of memory");
 }
 
 void ofi_port_close(struct ofi_port *p)
