@@ -166,7 +166,7 @@ static void with_design(struct kit *k, const char *design, const char *provider)
     if (pawl_open(where, NULL, &session))
         kit_die("cannot open a session: %s", pawl_explain());
     snprintf(name, sizeof name, "%s, uncontended %s", design, ranges ? "range within a leaf" : "writer");
-    compare(k, name, ranges ? range : writer, main ? 2.0 : ranges ? 12.0 : 8.0);
+    compare(k, name, ranges ? range : writer, main ? 2.0 : ranges ? 14.0 : !strcmp(design, "word") ? 4.0 : 12.0);
     snprintf(name, sizeof name, "%s, uncontended reader", design);
     if (design_find(design)->features & DESIGN_SHARED && !ranges)
         compare(k, name, reader, 4.0);

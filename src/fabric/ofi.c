@@ -12,8 +12,8 @@
 
 #define PATIENCE_NS (500 * NS_PER_MS) /* after which the outcome of a verb is called unknown, as on a memory node */
 #define CONNECT_NS (2 * NS_PER_S)     /* the same for the first verb of a connection, which the provider makes for it */
-#define SPIN_NS (50 * NS_PER_US)      /* a waiting thread looks without a pause for a round trip, */
-#define YIELD_NS (300 * NS_PER_US)    /* then lets others run between two looks, */
+#define SPIN_NS (200 * NS_PER_US)     /* a waiting thread looks without a pause for some round trips over TCP, */
+#define YIELD_NS (500 * NS_PER_US)    /* then lets others run between two looks, */
 #define NAP_NS (50 * NS_PER_US)       /* then sleeps */
 #define COMPLETIONS 16                /* read at once */
 
