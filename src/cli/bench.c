@@ -25,7 +25,7 @@ static struct bench_params params = {
 
 /* Other options, and those that params depends on in more than one way. */
 static struct {
-    const char *designs, *on, *model, *set, *tune, *range, *io, *space, *wire;
+    const char *designs, *on, *model, *set, *tune, *range, *io, *space, *wire, *provider;
     uint64_t nodes, lock_nodes, clients, rounds;
     bool json;
     bool design_seen, nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, seconds_seen, ops_seen, rounds_seen, locks_seen,
@@ -37,13 +37,15 @@ static const struct arg table[] = {
      &opts.design_seen},
     {"on", 0, ARG_STRING, "WHERE",
      "shm: processes of this machine (default); udp: the same over packets; lab: network namespaces as hosts, and the switch in "
-     "the kernel; node: a memory node on loopback; node-xdp: one in the kernel, in a lab; sim: the simulated cluster",
+     "the kernel; node: a memory node on loopback; node-xdp: one in the kernel, in a lab; ofi: one under libfabric; sim: the "
+     "simulated cluster",
      &opts.on, NULL},
     {"space", 0, ARG_STRING, "WHERE",
      "udp, node: a running rack or node, pawl://HOST:PORT/SPACE, of any design; default: a new one on loopback", &opts.space, NULL},
     {"wire", 0, ARG_STRING, "WIRE",
      "lab, or --space: udp (the default), or afxdp: the first client of each host bypasses the network stack where possible",
      &opts.wire, NULL},
+    {"provider", 0, ARG_STRING, "P", "ofi: libfabric's provider, such as tcp, verbs or efa; default tcp", &opts.provider, NULL},
     {"model", 0, ARG_STRING, "TESTBED", "sim: the model of the cluster; default 'default'", &opts.model, NULL},
     {"set", 0, ARG_STRING, "FIELD=N[,...]", "sim: override model parameters", &opts.set, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
@@ -94,7 +96,7 @@ static const struct arg table[] = {
 
 static const struct args usage = {
     .command = "pawl bench",
-    .usage = "[--design D[,D...]] [--on shm|udp|lab|node|node-xdp|sim] [OPTION]...",
+    .usage = "[--design D[,D...]] [--on shm|udp|lab|node|node-xdp|ofi|sim] [OPTION]...",
     .about = "Runs clients that lock and unlock, and prints throughput and latencies. With several designs the rounds alternate, "
              "and each\n"
              "design is compared with the last one. On shared memory one acquisition in eight is timed. Every grant is validated.",
@@ -106,6 +108,7 @@ static const struct args usage = {
         "  pawl bench --on udp --space pawl://10.0.0.1:7070/test --wire afxdp --clients 1\n"
         "  pawl bench --on lab --design fisslock,netlock,srvlock --nodes 2\n"
         "  pawl bench --on node --design shiftlock,cas-backoff,dslr --clients 16 --locks 1\n"
+        "  pawl bench --on ofi --provider tcp --design shiftlock64,word --clients 4\n"
         "  pawl bench --on sim --model shiftlock-testbed --design word,cas-backoff --locks 10M\n\n"
         "Ctrl-C ends it with what was measured so far.\n"
         "Exit status: 0 measured, 1 two clients held a lock that only one may hold, 2 wrong usage, 69 the benchmark could not run.",
@@ -129,7 +132,9 @@ static void catch_signals(void)
 static unsigned substrate(const struct bench_params *p)
 {
     return p->simulated ? DESIGN_ON_SIM
-           : p->node    ? p->lab ? DESIGN_ON_NODE_XDP : DESIGN_ON_NODE
+           : p->node    ? p->lab        ? DESIGN_ON_NODE_XDP
+                          : p->provider ? DESIGN_ON_OFI
+                                        : DESIGN_ON_NODE
            : p->packets ? DESIGN_ON_UDP
                         : DESIGN_ON_SHM;
 }
@@ -187,11 +192,15 @@ static int choose_substrate(struct bench_params *p)
 {
     p->simulated = !strcmp(opts.on, "sim");
     p->packets = !strcmp(opts.on, "lab") || !strcmp(opts.on, "udp");
-    p->node = !strcmp(opts.on, "node") || !strcmp(opts.on, "node-xdp");
+    bool ofi = !strcmp(opts.on, "ofi");
+    p->node = !strcmp(opts.on, "node") || !strcmp(opts.on, "node-xdp") || ofi;
+    p->provider = !ofi ? NULL : opts.provider ? opts.provider : "tcp";
+    if (opts.provider && !ofi)
+        return args_complain(&usage, "--provider goes with --on ofi");
     p->lab = !strcmp(opts.on, "lab") || !strcmp(opts.on, "node-xdp");
     bool hosts = p->packets || p->lab; /* has several */
     if (!p->simulated && !p->packets && !p->node && strcmp(opts.on, "shm"))
-        return args_complain(&usage, "there is no substrate '%s'; there are shm, udp, lab, node, node-xdp and sim", opts.on);
+        return args_complain(&usage, "there is no substrate '%s'; there are shm, udp, lab, node, node-xdp, ofi and sim", opts.on);
     if (p->simulated && p->threads)
         return args_complain(&usage, "--threads is for --on shm: simulated clients have neither threads nor processes");
     if ((p->packets || p->node) && p->threads)

@@ -22,13 +22,14 @@ static void print_duration(uint64_t ns)
 static void print_heading(const struct bench_params *p)
 {
     const struct workload *w = &p->workload;
-    printf("%s", p->simulated ? "simulated cluster"
-                 : p->place   ? p->place
-                 : p->lab     ? p->node ? "memory node in the kernel of a lab, processes" : "lab, processes"
-                 : p->node    ? "memory node on loopback, processes"
-                 : p->packets ? "UDP on loopback, processes"
-                 : p->threads ? "shared memory, threads"
-                              : "shared memory, processes");
+    printf("%s", p->simulated  ? "simulated cluster"
+                 : p->place    ? p->place
+                 : p->lab      ? p->node ? "memory node in the kernel of a lab, processes" : "lab, processes"
+                 : p->provider ? "memory node on loopback by libfabric, processes"
+                 : p->node     ? "memory node on loopback, processes"
+                 : p->packets  ? "UDP on loopback, processes"
+                 : p->threads  ? "shared memory, threads"
+                               : "shared memory, processes");
     if (p->simulated)
         printf(", model %s, %u client hosts", p->model->name, p->nodes);
     if ((p->packets || (p->node && p->lab)) && !p->place)
@@ -244,11 +245,14 @@ static void json_result(struct json *j, const struct bench_params *p, const stru
     json_object(j, NULL);
     json_string(j, "design", r->design->name);
     json_string(j, "on",
-                p->simulated ? "sim"
-                : p->node    ? p->lab ? "node-xdp" : "node"
-                : p->lab     ? "lab"
-                : p->packets ? "udp"
-                             : "shm");
+                p->simulated  ? "sim"
+                : p->provider ? "ofi"
+                : p->node     ? p->lab ? "node-xdp" : "node"
+                : p->lab      ? "lab"
+                : p->packets  ? "udp"
+                              : "shm");
+    if (p->provider)
+        json_string(j, "provider", p->provider);
     json_wire(j, p, s);
     json_u64(j, "clients", p->clients);
     json_u64(j, "locks", p->workload.locks);

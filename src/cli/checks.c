@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/doctor.h"
 #include "dataplane/xdp/loader.h"
+#include "fabric/ofi.h"
 #include "fabric/shm.h"
+#include "lib/explain.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <glob.h>
 #include <linux/capability.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -195,21 +196,16 @@ static void check_rdma(struct check *c)
         free(names[i]);
     }
     free(names);
-    found(c, devices, CHECK_COULD, "nothing in this release uses one; without a card, 'modprobe rdma_rxe' makes one of software",
-          "%s%s%s", first, devices > 1 ? " and others" : "", devices ? "; this release does not use it" : "");
+    found(c, devices, CHECK_COULD,
+          "'pawl serve --on ofi --provider verbs' would use one; without a card, 'modprobe rdma_rxe' makes one of software",
+          "%s%s%s", first, devices > 1 ? " and others" : "", devices ? "; see the providers below" : "");
 }
 
 static void check_libfabric(struct check *c)
 {
-    static const char *const places[] = {"/usr/lib/*/libfabric.so.1", "/usr/lib64/libfabric.so.1", "/usr/local/lib/libfabric.so.1"};
-    bool there = false;
-    for (size_t i = 0; i < countof(places); i++) {
-        glob_t g;
-        there = there || !glob(places[i], 0, NULL, &g);
-        globfree(&g);
-    }
-    found(c, there, CHECK_COULD, "nothing in this release uses it; the Debian package is libfabric1", "%s",
-          there ? "installed; this release does not use it" : "not installed");
+    const char *version = ofi_version();
+    found(c, version, CHECK_COULD, "'pawl serve --on ofi' needs it; the Debian package is libfabric1", "%s%s",
+          version ? "version " : "", version ? version : explained());
 }
 
 /* Bursts that do not fit are lost, and said again later. */

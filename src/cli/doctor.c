@@ -67,10 +67,12 @@ static int examine(void)
     }
     if (opts.json) {
         json_end(&j);
+        fabrics_print(&j);
         json_bool(&j, "fit", !missing);
         if (json_finish(&j))
             return EXIT_UNAVAILABLE;
     } else {
+        fabrics_print(NULL);
         printf("\n%s\n", missing ? "Something that pawl needs is missing." : "Nothing that pawl needs is missing.");
     }
     return missing ? EXIT_NO : 0;

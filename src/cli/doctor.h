@@ -27,6 +27,12 @@ struct check_row {
 extern const struct check_row checks[];
 extern const size_t check_count;
 
+/* ---- doctor_fabrics.c ---- */
+
+/* Providers of libfabric; as members of the JSON object if there is one. */
+struct json;
+void fabrics_print(struct json *j);
+
 /* ---- matrix.c ---- */
 
 /* The test that shows that a design offers a feature on a substrate, both as bit numbers; null if none does. */

@@ -7,9 +7,9 @@
 
 /* Bit numbers of design.h's flags. */
 enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC, DEADLOCK, CALLS, SPLIT, BAST, SEMAPHORE };
-enum { SHM, SIM, UDP, NODE, NODE_XDP };
+enum { SHM, SIM, UDP, NODE, NODE_XDP, OFI };
 static_assert(1 << SEMAPHORE == DESIGN_SEMAPHORE && SEMAPHORE + 1 == DESIGN_FEATURES, "features in the order of their bits");
-static_assert(1 << NODE_XDP == DESIGN_ON_NODE_XDP && NODE_XDP + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
+static_assert(1 << OFI == DESIGN_ON_OFI && OFI + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
 
 /* A design that offers everything but ranges; its tests of the contract, of recovery and of asynchronous operations. A test on
  * shared memory of that name runs for each such design (tests/meson.build). */
@@ -19,6 +19,8 @@ static_assert(1 << NODE_XDP == DESIGN_ON_NODE_XDP && NODE_XDP + 1 == DESIGN_SUBS
 
 /* On a memory node. */
 #define FAR(test) [EXCLUSIVE] = (test), [TOKENS] = (test), [RECOVERY] = (test), [TIMEOUT] = (test)
+#define FAR_OFI [EXCLUSIVE] = "udp/node_ofi", [TOKENS] = "udp/node_ofi", [RECOVERY] = "udp/ofi_trial", [TIMEOUT] = "udp/node_ofi"
+#define FAR_OFI_WHOLE FAR_OFI, [SHARED] = "udp/node_ofi", [CONVERT] = "udp/node_ofi", [ASYNC] = "udp/node_ofi"
 #define FAR_WHOLE(test, async) FAR(test), [SHARED] = (test), [CONVERT] = (test), [ASYNC] = (async)
 
 static const struct proof {
@@ -30,6 +32,7 @@ static const struct proof {
     {"word", SIM, {WHOLE("sim/word", "sim/word", "sim/word"), [BAST] = "sim/beside", [SEMAPHORE] = "sim/beside"}},
     {"word", NODE, {FAR_WHOLE("udp/node", "udp/node_async"), [BAST] = "udp/beside", [SEMAPHORE] = "udp/beside"}},
     {"word", NODE_XDP, {FAR_WHOLE("lab/node", "lab/node"), [BAST] = "lab/node", [SEMAPHORE] = "lab/node"}},
+    {"word", OFI, {FAR_OFI_WHOLE, [BAST] = "udp/node_ofi", [SEMAPHORE] = "udp/node_ofi"}},
     {"shiftlock", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async")}},
     {"shiftlock", SIM, {WHOLE("sim/shiftlock", "sim/shiftlock", "sim/shiftlock")}},
     {"shiftlock", NODE, {FAR_WHOLE("udp/node", "udp/node_async")}},
@@ -38,10 +41,12 @@ static const struct proof {
     {"shiftlock64", SIM, {WHOLE("sim/shiftlock", "sim/shiftlock", "sim/shiftlock")}},
     {"shiftlock64", NODE, {FAR_WHOLE("udp/node", "udp/node_async")}},
     {"shiftlock64", NODE_XDP, {FAR_WHOLE("lab/node", "lab/node")}},
+    {"shiftlock64", OFI, {FAR_OFI_WHOLE}},
     {"alock", SHM, {[EXCLUSIVE] = "shm/kill", [TOKENS] = "shm/kill", [RECOVERY] = "shm/kill", [TIMEOUT] = "shm/kill"}},
     {"alock", SIM, {[EXCLUSIVE] = "sim/alock", [TOKENS] = "sim/alock", [RECOVERY] = "sim/alock", [TIMEOUT] = "sim/alock"}},
     {"alock", NODE, {FAR("udp/node")}},
     {"alock", NODE_XDP, {FAR("lab/node")}},
+    {"alock", OFI, {FAR_OFI}},
     {"fisslock", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/deadlock", [BAST] = "sim/beside"}},
     {"fisslock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock", [BAST] = "udp/beside"}},
     {"fisslock-stay",
@@ -58,6 +63,7 @@ static const struct proof {
     {"citron", SIM, {WHOLE("sim/citron", "sim/citron", "sim/citron"), [RANGES] = "sim/citron", [SPLIT] = "sim/citron"}},
     {"citron", NODE, {FAR_WHOLE("udp/node", "udp/node_async"), [RANGES] = "udp/node", [SPLIT] = "udp/node"}},
     {"citron", NODE_XDP, {FAR_WHOLE("lab/node", "lab/node"), [RANGES] = "lab/node", [SPLIT] = "lab/node"}},
+    {"citron", OFI, {FAR_OFI_WHOLE, [RANGES] = "udp/node_ofi", [SPLIT] = "udp/node_ofi"}},
     {"netlock", SIM, {WHOLE("sim/netlock", "sim/netlock", "sim/netlock"), [DEADLOCK] = "sim/deadlock", [CALLS] = "sim/netlock"}},
     {"netlock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock", [CALLS] = "udp/kv"}},
     {"netlock-switches", SIM, {WHOLE("sim/netlock", "sim/netlock", "sim/netlock"), [DEADLOCK] = "sim/deadlock"}},

@@ -62,12 +62,23 @@ static void on_pending(void *ctx)
         ring(m);
 }
 
+/* Without it. */
+static void on_gathered(void *ctx)
+{
+    struct memory_session *m = ctx;
+    struct fab_node *n = &m->far->node;
+    n->io->lock(n);
+    on_pending(m);
+    n->io->unlock(n);
+}
+
 /* From now on `ring` wakes this thread. False: there was a call that did not. */
 static bool lie_down(struct memory_session *m, uint32_t how)
 {
     struct fab_node *n = &m->far->node;
     n->io->lock(n);
-    bool idle = !n->open && !m->called && !__atomic_load_n(&m->handle.stop, __ATOMIC_ACQUIRE);
+    bool gathers = n->open || (m->fabric && fab_ofi_gathers(m->fabric));
+    bool idle = !gathers && !m->called && !__atomic_load_n(&m->handle.stop, __ATOMIC_ACQUIRE);
     m->called = false;
     __atomic_store_n(&m->doorbell, idle ? how : AWAKE, __ATOMIC_RELEASE);
     n->io->unlock(n);
@@ -126,7 +137,8 @@ static void keep(struct memory_session *m)
             until = min_u64(next, watch);
         }
         uint64_t requests, due = fab_node_tick(n, &requests);
-        idle = requests != sent || due != UINT64_MAX ? 0 : idle + 1;
+        bool flushed = m->fabric && fab_ofi_flush(m->fabric);
+        idle = requests != sent || due != UINT64_MAX || flushed ? 0 : idle + 1;
         sent = requests;
         if (serve_until(m, until, idle >= BUSY_ROUNDS))
             continue;
@@ -269,6 +281,8 @@ int memory_far_open(const struct net_where *w, const pawl_options *o, struct paw
     if (!rc) {
         m->far->on_pending = on_pending;
         m->far->ctx = m;
+        if (m->fabric)
+            fab_ofi_on_pending(m->fabric, on_gathered, m);
         rc = handle_start(&m->handle, library_thread, m);
     }
     if (rc) {

@@ -154,7 +154,7 @@ int fab_batch(struct fab_ep *ep, struct fab_op *ops, unsigned n)
     assert(n <= FAB_BATCH_MAX);
     unsigned from = 0;
     for (unsigned i = 0; i < n; i++) {
-        if (!fab_must_lower(ep->caps, &ops[i]))
+        if (!fab_must_lower(ep->caps, &ops[i]) || fab_stand_in(ep->caps, &ops[i]))
             continue;
         int rc = from < i ? ep->ops->batch(ep, ops + from, i - from) : 0;
         if (!rc)

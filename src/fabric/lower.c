@@ -29,17 +29,17 @@ bool fab_must_lower(uint32_t caps, const struct fab_op *op)
     return op->masked && !fab_has(caps, needs[op->verb]);
 }
 
-/* A masked SWAP is a masked CAS that compares nothing, and the other way round. False: one cannot stand in for the other here. */
-static bool other_verb(uint32_t caps, const struct fab_op *op, struct fab_op *out)
+bool fab_stand_in(uint32_t caps, struct fab_op *op)
 {
-    *out = *op;
     if (op->verb == FAB_SWAP && fab_has(caps, FAB_MASKED_CAS)) {
-        out->verb = FAB_CAS;
-        out->compare_mask = 0;
+        op->verb = FAB_CAS;
+        op->compare_mask = 0;
         return true;
     }
-    out->verb = FAB_SWAP;
-    return op->verb == FAB_CAS && !op->compare_mask && fab_has(caps, FAB_MASKED_SWAP);
+    if (op->verb != FAB_CAS || op->compare_mask || !fab_has(caps, FAB_MASKED_SWAP))
+        return false;
+    op->verb = FAB_SWAP;
+    return true;
 }
 
 /* A compare-and-swap of the whole word, from what it is believed to be to what the verb makes of it. */
@@ -57,8 +57,8 @@ static struct fab_op whole_cas(const struct fab_op *op, u128 believed, u128 all)
 
 int fab_lower_masked(struct fab_ep *ep, struct fab_op *op)
 {
-    struct fab_op other;
-    if (other_verb(ep->caps, op, &other)) {
+    struct fab_op other = *op;
+    if (fab_stand_in(ep->caps, &other)) {
         int rc = ep->ops->batch(ep, &other, 1);
         if (!rc)
             op->old = other.old;

@@ -11,14 +11,15 @@
 #include <string.h>
 
 #define PATIENCE_NS (500 * NS_PER_MS) /* after which the outcome of a verb is called unknown, as on a memory node */
-#define SPIN_NS (50 * NS_PER_US)      /* a waiting thread looks without a pause for a round trip, */
-#define YIELD_NS (300 * NS_PER_US)    /* then lets others run between two looks, */
+#define CONNECT_NS (2 * NS_PER_S)     /* the same for the first verb of a connection, which the provider makes for it */
+#define SPIN_NS (200 * NS_PER_US)     /* a waiting thread looks without a pause for some round trips over TCP, */
+#define YIELD_NS (500 * NS_PER_US)    /* then lets others run between two looks, */
 #define NAP_NS (50 * NS_PER_US)       /* then sleeps */
 #define COMPLETIONS 16                /* read at once */
 
 uint64_t ofi_patience(const struct fab_ofi *o)
 {
-    return world_now(o->ep.world) + PATIENCE_NS;
+    return world_now(o->ep.world) + (o->connected ? PATIENCE_NS : CONNECT_NS);
 }
 
 /* ---- flights ---- */
@@ -55,6 +56,7 @@ static void end_flight(struct fab_ofi *o, struct flight *f, int error)
     if (f->state != FLIGHT_SENT)
         return;
     o->in_flight--;
+    o->connected |= !error;
     if (f->call) {
         if (!error)
             take_result(f);
@@ -106,10 +108,31 @@ static int await_flights(struct fab_ofi *o, uint64_t attempt, uint64_t until)
     }
 }
 
+/* Gathered stores: several ranges in one message. */
+static ssize_t give_ranges(struct fab_ofi *o, struct flight *f)
+{
+    struct fi_ioc from = {.addr = f->buffers->operand, .count = f->words}, found = {.addr = f->buffers->result, .count = f->words};
+    struct fi_rma_ioc to[FLIGHT_RANGES];
+    for (unsigned i = 0; i < f->ranges; i++)
+        to[i] = (struct fi_rma_ioc){.addr = o->way.base + f->range[i].offset, .count = f->range[i].words, .key = o->way.key};
+    const struct fi_msg_atomic m = {.msg_iov = &from,
+                                    .desc = &o->desc,
+                                    .iov_count = 1,
+                                    .addr = o->peer,
+                                    .rma_iov = to,
+                                    .rma_iov_count = f->ranges,
+                                    .datatype = FI_UINT64,
+                                    .op = f->how,
+                                    .context = &f->context};
+    return fi_fetch_atomicmsg(o->port.ep, &m, &found, &o->desc, 1, FI_COMPLETION);
+}
+
 static ssize_t give_to_provider(struct fab_ofi *o, struct flight *f)
 {
     struct flight_buffers *b = f->buffers;
-    uint64_t at = o->way.base + f->offset;
+    uint64_t at = o->way.base + f->range[0].offset;
+    if (f->ranges > 1)
+        return give_ranges(o, f);
     if (OFI_MISTAKE(o->io.mistakes, OFI_MISTAKE_MIXED) && (f->how == FI_ATOMIC_READ || f->is_read))
         return fi_read(o->port.ep, b->result, f->words * sizeof(uint64_t), o->desc, o->peer, at, o->way.key, &f->context);
     if (f->how == FI_CSWAP || f->how == FI_MSWAP)
@@ -169,6 +192,7 @@ static int begin_again(struct fab_ofi *o, uint64_t until)
         end_flight(o, &o->flights[i], FI_ECONNABORTED);
     assert(!o->in_flight);
     o->broken = o->stalled = false;
+    o->open = NULL; /* issued here, too */
     for (;;) {
         struct flight *next = NULL;
         for (unsigned i = 0; i < FLIGHTS; i++)
@@ -186,7 +210,7 @@ static int connect_port(struct fab_ofi *o, const struct verbs_way *way, struct o
                         fi_addr_t *peer)
 {
     *local = NULL;
-    int rc = ofi_port_open(port, way->provider, way, NULL, false);
+    int rc = o->port.ep ? ofi_port_again(port, &o->port) : ofi_port_open(port, way->provider, way, NULL, false);
     if (rc)
         return rc;
     const struct fi_ep_attr *end = port->info->ep_attr;
@@ -237,6 +261,7 @@ static int exchange_port(struct fab_ofi *o, uint64_t until)
     o->desc = local ? fi_mr_desc(local) : NULL;
     o->peer = peer;
     o->number++;
+    o->connected = false;
     return 0;
 }
 
@@ -256,7 +281,7 @@ int ofi_ready(struct fab_ofi *o, uint64_t until)
     pthread_mutex_lock(&o->mutex);
     o->exchanging = false;
     if (!rc)
-        rc = begin_again(o, until);
+        rc = begin_again(o, max_u64(until, ofi_patience(o)));
     else if (rc == -FAB_EFENCED)
         o->dead = rc;
     o->renewing = false;
@@ -270,7 +295,9 @@ static void fill(struct fab_ofi *o, struct flight *f, struct fab_op *op, uint32_
     struct flight_buffers *b = f->buffers;
     bool moves = op->verb <= FAB_WRITE;
     f->words = moves ? (uint32_t)min_u64((op->len - skip) / 8, FLIGHT_WORDS) : 1;
-    f->offset = FAB_OFFSET(op->addr) + skip;
+    f->range[0].offset = FAB_OFFSET(op->addr) + skip;
+    f->range[0].words = f->words;
+    f->ranges = 1;
     f->sequence = ++o->sequence;
     f->skip = skip;
     f->is_read = op->verb == FAB_READ;
@@ -349,10 +376,13 @@ int ofi_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count)
 {
     struct fab_ofi *o = ofi_of(ep);
     struct call call = {0};
-    uint64_t begin = world_now(ep->world), until = begin + PATIENCE_NS;
+    uint64_t begin = world_now(ep->world);
     pthread_mutex_lock(&o->mutex);
+    uint64_t until = ofi_patience(o);
+    ofi_flush(o);
     int rc = ofi_ready(o, until);
     call.attempt = o->attempt;
+    until = max_u64(until, ofi_patience(o));
     for (unsigned i = 0; i < count && !rc; i++) {
         count_op(&ep->counts, &ops[i]);
         rc = issue(o, &ops[i], i + 1 == count, &call, until);
@@ -387,12 +417,51 @@ static struct flight *store_flight(struct fab_ofi *o)
     }
 }
 
-/* A store that nothing waits for. If the connection is broken or breaks, it is issued under the next key, before any later verb. */
+/* Into the flight that is open: in place of an earlier value, behind its latest range, or as a further range. A message takes
+ * effect as a whole, so the order in it does not matter. */
+static bool join_open(struct fab_ofi *o, uint64_t offset, uint64_t value)
+{
+    struct flight *f = o->open;
+    if (!f || f->state != FLIGHT_KEPT)
+        return false;
+    for (unsigned i = 0, at = 0; i < f->ranges; at += f->range[i++].words)
+        if (offset - f->range[i].offset < 8 * (uint64_t)f->range[i].words) {
+            f->buffers->operand[at + (offset - f->range[i].offset) / 8] = value;
+            return true;
+        }
+    unsigned last = f->ranges - 1;
+    bool behind = offset == f->range[last].offset + 8 * (uint64_t)f->range[last].words;
+    if (f->words == FLIGHT_WORDS || (!behind && f->ranges >= min_u64(o->port.ranges, FLIGHT_RANGES)))
+        return false;
+    if (!behind) {
+        f->range[f->ranges].offset = offset;
+        f->range[f->ranges++].words = 0;
+    }
+    f->range[f->ranges - 1].words++;
+    f->buffers->operand[f->words++] = value;
+    return true;
+}
+
+void ofi_flush(struct fab_ofi *o)
+{
+    struct flight *f = o->open;
+    o->open = NULL;
+    if (!f || f->state != FLIGHT_KEPT || o->broken || o->renewing)
+        return; /* it is issued under the next key, before any later verb */
+    if (!transmit(o, f, o->attempt, ofi_patience(o)) && !o->port.provider.ordered)
+        o->broken |= await_flights(o, o->attempt, ofi_patience(o)) != 0;
+}
+
 void ofi_store(struct fab_ofi *o, const struct fab_op *op)
 {
     struct fab_op write = *op;
+    uint64_t value;
+    memcpy(&value, op->buf, sizeof value);
     count_op(&o->ep.counts, op);
+    if (op->len == sizeof value && join_open(o, FAB_OFFSET(op->addr), value))
+        return;
     for (uint32_t skip = 0; skip < op->len;) {
+        ofi_flush(o);
         struct flight *f = store_flight(o);
         if (!f) { /* the node has not answered for a lease, and later verbs must not take effect without this store */
             o->dead = o->dead ? o->dead : -FAB_EFENCED;
@@ -403,11 +472,8 @@ void ofi_store(struct fab_ofi *o, const struct fab_op *op)
         f->call = NULL;
         f->store = true;
         f->state = FLIGHT_KEPT;
+        o->open = f;
         skip += f->words * 8;
-        if (o->broken || o->renewing)
-            continue;
-        if (!transmit(o, f, o->attempt, ofi_patience(o)) && !o->port.provider.ordered)
-            o->broken |= await_flights(o, o->attempt, ofi_patience(o)) != 0;
     }
 }
 
@@ -455,6 +521,23 @@ int fab_ofi_open(const struct verbs_way *way, uint64_t size, const struct fab_of
     }
     *out = o;
     return 0;
+}
+
+bool fab_ofi_flush(struct fab_ofi *o)
+{
+    pthread_mutex_lock(&o->mutex);
+    bool gathered = o->open;
+    ofi_flush(o);
+    pthread_mutex_unlock(&o->mutex);
+    return gathered;
+}
+
+bool fab_ofi_gathers(struct fab_ofi *o)
+{
+    pthread_mutex_lock(&o->mutex);
+    bool gathered = o->open;
+    pthread_mutex_unlock(&o->mutex);
+    return gathered;
 }
 
 uint32_t fab_ofi_renewals(const struct fab_ofi *o)

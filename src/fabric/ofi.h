@@ -60,6 +60,8 @@ struct fab_ofi_io {
     /* Closes this client's key, and tells the next, whose number is that. 0, -FAB_EFENCED, or another error: ask again later. */
     int (*renew)(void *ctx, uint32_t number, uint64_t deadline, struct verbs_way *out);
     int (*fence)(void *ctx, uint32_t peer, uint64_t proof);
+    void (*pending)(void *ctx); /* stores are gathered: call fab_ofi_flush soon; null: they are issued at once */
+    void *pending_ctx;
     const uint64_t *changes; /* fab_node.changes of the session, for operations on fibers; null: there are none */
     uint64_t lease_ns;       /* after which a store that could not be issued ends the endpoint */
     uint64_t mistakes;
@@ -70,6 +72,13 @@ int fab_ofi_open(const struct verbs_way *way, uint64_t size, const struct fab_of
 struct fab_ep *fab_ofi_ep(struct fab_ofi *o);
 void fab_ofi_close(struct fab_ofi *o);              /* may be null */
 uint32_t fab_ofi_renewals(const struct fab_ofi *o); /* how often it went on under a new key */
+
+/* Sets what is called when stores are gathered. Before other threads use the endpoint. */
+void fab_ofi_on_pending(struct fab_ofi *o, void (*pending)(void *ctx), void *ctx);
+
+/* Issues the stores that are gathered. Whether there were any. */
+bool fab_ofi_flush(struct fab_ofi *o);
+bool fab_ofi_gathers(struct fab_ofi *o); /* whether there are any */
 
 /* As fab_node_set_own. */
 int fab_ofi_set_own(struct fab_ofi *o, fab_addr base, uint64_t bytes);

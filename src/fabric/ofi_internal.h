@@ -10,6 +10,7 @@
 
 #define FLIGHTS 64u      /* verbs in flight of one endpoint, those of a whole batch (FAB_BATCH_MAX) */
 #define FLIGHT_WORDS 64u /* of one piece of a READ or WRITE */
+#define FLIGHT_RANGES 4u /* of stores in one message: as many as ofi_rxm takes */
 
 /* A batch under way. On its caller's stack. */
 struct call {
@@ -33,7 +34,11 @@ struct flight {
     struct call *call; /* null: no task waits any more */
     struct fab_op *op;
     uint32_t skip, words;
-    uint64_t offset;
+    struct {
+        uint64_t offset;
+        uint32_t words;
+    } range[FLIGHT_RANGES]; /* of stores that were gathered; else one */
+    unsigned ranges;
     enum fi_op how;
     struct flight_buffers *buffers;
 };
@@ -49,6 +54,7 @@ struct fab_ofi {
     fi_addr_t peer;
     uint32_t number;  /* of the key */
     uint64_t attempt; /* rises when a thread begins to go on under a new key: verbs that were to be issued before are not */
+    bool connected;   /* a verb of this port has ended well */
     bool broken;      /* no verb is issued before the key was renewed */
     bool renewing;    /* a thread does that, */
     bool exchanging;  /* and has the port for itself, without the lock */
@@ -58,6 +64,7 @@ struct fab_ofi {
     unsigned in_flight;
     uint64_t sequence;
     struct flight flights[FLIGHTS];
+    struct flight *open; /* stores that are gathered and leave with the next verb; kept; null: none */
     struct flight_buffers *buffers;
     struct own_words own;
 };
@@ -75,6 +82,7 @@ int ofi_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count);
 /* With the lock. */
 void ofi_look(struct fab_ofi *o);                           /* takes completions */
 int ofi_ready(struct fab_ofi *o, uint64_t until);           /* goes on under a new key, if the connection broke */
-void ofi_store(struct fab_ofi *o, const struct fab_op *op); /* a WRITE that nothing waits for */
+void ofi_store(struct fab_ofi *o, const struct fab_op *op); /* a WRITE that nothing waits for, and leaves with the next verb */
+void ofi_flush(struct fab_ofi *o);                          /* issues the stores that are gathered */
 
 #endif

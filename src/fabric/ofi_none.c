@@ -45,6 +45,23 @@ uint32_t fab_ofi_renewals(const struct fab_ofi *o)
     return 0;
 }
 
+void fab_ofi_on_pending(struct fab_ofi *o, void (*pending)(void *ctx), void *ctx)
+{
+    (void)o, (void)pending, (void)ctx;
+}
+
+bool fab_ofi_flush(struct fab_ofi *o)
+{
+    (void)o;
+    return false;
+}
+
+bool fab_ofi_gathers(struct fab_ofi *o)
+{
+    (void)o;
+    return false;
+}
+
 int fab_ofi_set_own(struct fab_ofi *o, fab_addr base, uint64_t bytes)
 {
     (void)o, (void)base, (void)bytes;

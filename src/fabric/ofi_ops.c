@@ -41,6 +41,8 @@ static bool differs(const struct fab_cond *conds, unsigned count, const uint64_t
 static int wait_for(struct fab_ofi *o, const struct fab_cond *conds, unsigned count, uint64_t deadline, uint64_t *words)
 {
     struct fab_op ops[FAB_CONDS_MAX];
+    if (!count)
+        fab_ofi_flush(o);
     for (uint64_t pause = POLL_MIN_NS;; pause = min_u64(2 * pause, POLL_MAX_NS)) {
         for (unsigned i = 0; i < count; i++)
             ops[i] = (struct fab_op){.verb = FAB_READ, .addr = conds[i].addr, .buf = &words[i], .len = sizeof *words};
@@ -102,8 +104,19 @@ static void store_later(struct fab_ofi *o, fab_addr addr, uint64_t value)
 {
     const struct fab_op op = {.verb = FAB_WRITE, .addr = addr, .buf = &value, .len = sizeof value};
     pthread_mutex_lock(&o->mutex);
+    bool first = !o->open;
     ofi_store(o, &op);
+    if (!o->io.pending)
+        ofi_flush(o);
     pthread_mutex_unlock(&o->mutex);
+    if (first && o->io.pending)
+        o->io.pending(o->io.pending_ctx);
+}
+
+void fab_ofi_on_pending(struct fab_ofi *o, void (*pending)(void *ctx), void *ctx)
+{
+    o->io.pending = pending;
+    o->io.pending_ctx = ctx;
 }
 
 static void ofi_post(struct fab_ep *ep, const struct fab_op *op)
@@ -112,6 +125,7 @@ static void ofi_post(struct fab_ep *ep, const struct fab_op *op)
     assert(op->verb == FAB_WRITE);
     pthread_mutex_lock(&o->mutex);
     ofi_store(o, op);
+    ofi_flush(o);
     pthread_mutex_unlock(&o->mutex);
 }
 

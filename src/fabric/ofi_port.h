@@ -23,11 +23,15 @@ struct ofi_port {
     struct fid_av *av;
     struct fid_ep *ep;
     struct ofi_provider provider;
+    unsigned ranges; /* that one atomic may have, all of them executed at once */
 };
 
 /* One end. `way`: the other end that it will reach, null: none; `at`: the interface that others will reach; of both one. `sleeps`:
  * its queue has a descriptor to wait for. Explained. */
 int ofi_port_open(struct ofi_port *p, const char *provider, const struct verbs_way *way, const struct net_addr *at, bool sleeps);
+
+/* Another end of the same kind: the provider need not be found again, which takes a tenth of a second. */
+int ofi_port_again(struct ofi_port *p, const struct ofi_port *like);
 void ofi_port_close(struct ofi_port *p);
 
 /* Libfabric's words for an error code of its own, positive or negative. */

@@ -201,7 +201,7 @@ int ofi_target_open(const struct ofi_target_params *p, struct ofi_target **out)
     t->bell = t->fd = -1;
     pthread_mutex_init(&t->mutex, NULL);
     int rc = ofi_port_open(&t->port, p->provider, NULL, &p->at, true);
-    if (rc == -ENOSYS || rc == -FI_ENOSYS) /* a queue without a descriptor */
+    if (rc == -FI_ENOSYS) /* a queue without a descriptor */
         rc = ofi_port_open(&t->port, p->provider, NULL, &p->at, false);
     if (!rc)
         rc = tell_way(t);

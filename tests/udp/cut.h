@@ -14,7 +14,7 @@ static inline unsigned cut_connections(void)
     unsigned count = 0;
     DIR *fds = opendir("/proc/self/fd");
     for (const struct dirent *e = fds ? readdir(fds) : NULL; e; e = readdir(fds)) {
-        struct sockaddr_storage peer;
+        struct sockaddr_storage peer = {0};
         socklen_t len = sizeof peer, type_len = sizeof(int);
         int fd = atoi(e->d_name), type = 0;
         if (e->d_name[0] == '.' || getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &type_len) || type != SOCK_STREAM)

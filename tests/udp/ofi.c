@@ -199,13 +199,18 @@ static int shut_out(uint64_t mistakes)
 #define BURST 80 /* stores, more than the endpoint has in flight: so the provider looks at its connection in between */
 
 static uint32_t cutting;
+static uint64_t progress; /* verbs that have ended well: a connection that is made anew is not cut before the first */
 
 static void *cutter(void *arg)
 {
     struct rng r;
+    uint64_t before = 0;
     (void)arg;
     for (rng_seed(&r, 1); __atomic_load_n(&cutting, __ATOMIC_ACQUIRE);) {
         pause_ns(NS_PER_MS + rng_below(&r, 30 * NS_PER_MS));
+        if (__atomic_load_n(&progress, __ATOMIC_ACQUIRE) == before)
+            continue;
+        before = __atomic_load_n(&progress, __ATOMIC_ACQUIRE);
         cut_connections();
     }
     return NULL;
@@ -232,7 +237,7 @@ static void cuts(void)
     CHECK_OK(fab_write64(p.ep, 8 * WORD, 0));
     cutting = 1;
     CHECK_EQ(pthread_create(&thread, NULL, cutter, NULL), 0);
-    for (uint64_t i = 1, limit = pawl_in(3 * LIMIT_NS); unknown < CUTS || i < 16; i++) {
+    for (uint64_t i = 1, limit = pawl_in(6 * LIMIT_NS); unknown < CUTS || i < 16; i++) {
         CHECK(pawl_now() < limit);
         if (i % 4 == 0)
             burst(p.ep, BURST + i);
@@ -253,6 +258,7 @@ static void cuts(void)
         WAIT_FOR(!(rc = fab_read64(p.ep, 8 * (WORD + 1), &stored)) || rc != -FAB_EUNKNOWN);
         CHECK_OK(rc);
         CHECK_EQ(stored, BURST + i); /* no store is lost */
+        __atomic_fetch_add(&progress, 1, __ATOMIC_RELEASE);
     }
     __atomic_store_n(&cutting, 0, __ATOMIC_RELEASE);
     CHECK_EQ(pthread_join(thread, NULL), 0);

@@ -257,7 +257,7 @@ static void trial(void)
 int main(void)
 {
     design = design_find(rack_design("shiftlock64"));
-    CHECK(design && design->substrates & DESIGN_ON_NODE);
+    CHECK(design && design->substrates & DESIGN_ON_OFI);
     if (!ofi_version())
         SKIP("%s", pawl_explain());
     snprintf(rack_space, sizeof rack_space, "ofi%d", (int)getpid());

@@ -81,6 +81,6 @@ const char *design_feature_name(unsigned bit)
 
 const char *design_substrate_name(unsigned bit)
 {
-    static const char *const names[DESIGN_SUBSTRATES] = {"shm", "sim", "udp", "node", "node-xdp"};
+    static const char *const names[DESIGN_SUBSTRATES] = {"shm", "sim", "udp", "node", "node-xdp", "ofi"};
     return bit < DESIGN_SUBSTRATES ? names[bit] : NULL;
 }

@@ -31,8 +31,9 @@ enum design_substrates {
     DESIGN_ON_UDP = 1 << 2,
     DESIGN_ON_NODE = 1 << 3,     /* a memory node, a process: one-sided designs between machines */
     DESIGN_ON_NODE_XDP = 1 << 4, /* a memory node in the kernel */
+    DESIGN_ON_OFI = 1 << 5,      /* a memory node under libfabric, whose providers have atomics of 64 bits */
 };
-#define DESIGN_SUBSTRATES 5
+#define DESIGN_SUBSTRATES 6
 #define DESIGN_ON_NODES (DESIGN_ON_NODE | DESIGN_ON_NODE_XDP)
 
 enum design_kind {

@@ -135,8 +135,7 @@ static struct overtaking shift_overtaking(unsigned others, enum pawl_mode mode)
 #define SHIFT_COMMON                                                                                                               \
     .features =                                                                                                                    \
         DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC,       \
-    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODES, .tolerates = FAULTS_ALL,                                        \
-    .lock_size = sizeof(struct shift_lock), .desc_size = sizeof(struct shift_desc),                                                \
+    .tolerates = FAULTS_ALL, .lock_size = sizeof(struct shift_lock), .desc_size = sizeof(struct shift_desc),                       \
     .desc_record = offsetof(struct shift_desc, record), .acquire = shift_acquire, .release = shift_release,                        \
     .convert = shift_convert, .holds = hold_is_held, .recover = shift_recover, .peek = shift_peek, .raise = shift_raise,           \
     .knobs = knobs, .overtaking = shift_overtaking
@@ -145,6 +144,7 @@ const struct design design_shiftlock = {
     .name = "shiftlock",
     .summary = "one-sided, handed over from client to client",
     .kind = DESIGN_MAIN,
+    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODES,
     .needs = FAB_ATOMIC128,
     .instead = "shiftlock64",
     .variant = &shift_form128,
@@ -155,6 +155,7 @@ const struct design design_shiftlock64 = {
     .name = "shiftlock64",
     .summary = "shiftlock in a word of 64 bits, for fabrics without larger atomics",
     .kind = DESIGN_MAIN,
+    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODES | DESIGN_ON_OFI,
     .variant = &shift_form64,
     SHIFT_COMMON,
 };

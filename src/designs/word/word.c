@@ -589,7 +589,7 @@ const struct design design_word = {
     .kind = DESIGN_MAIN,
     .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT |
                 DESIGN_ASYNC | DESIGN_BAST | DESIGN_SEMAPHORE,
-    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODES,
+    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODES | DESIGN_ON_OFI,
     .tolerates = FAULTS_ALL,
     .lock_size = sizeof(struct word_lock),
     .distrusts = true,

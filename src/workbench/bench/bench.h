@@ -33,6 +33,7 @@ struct bench_params {
     bool simulated;
     bool packets;              /* over UDP on this machine; then `nodes` hosts */
     bool node;                 /* over UDP on this machine, on a memory node */
+    const char *provider;      /* node: its memory is reached by this provider of libfabric; null: over UDP */
     bool lab;                  /* packets, node: in a lab of so many hosts; the memory node is then in the kernel */
     const char *place;         /* packets, node: one that runs already, and all clients on this host; null: one on loopback */
     const char *fast_place;    /* the same, for clients that bypass the network stack: */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "workbench/bench/place.h"
 #include "client/segment.h"
-#include "node/memory.h"
+#include "node/memory_ofi.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -53,12 +53,20 @@ int bench_place_session(const struct bench_place *b, unsigned number, pawl **out
 
 /* ---- a memory node ---- */
 
+__attribute__((format(printf, 1, 2))) static void report(const char *format, ...)
+{
+    (void)format; /* clients say what is wrong */
+}
+
 /* The child: tells its port through the pipe and stays until it is killed. */
 static void node_main(const struct bench_place *b, int fd)
 {
     static struct memory_node m;
     static const volatile sig_atomic_t never;
     const struct workload *w = &b->params->workload;
+    struct memory_home home;
+    struct memory_ofi ofi = {
+        .provider = b->params->provider, .at = net_v4(htonl(INADDR_LOOPBACK), 0), .clients = MEMNODE_CLIENTS_MAX, .report = report};
     const struct memory_node_params p = {.layout = {.design = b->design,
                                                     .knobs = bench_knobs(b->params, b->design),
                                                     .keys = w->names ? PAWL_KEYS_NAMED : PAWL_KEYS_DENSE,
@@ -69,11 +77,14 @@ static void node_main(const struct bench_place *b, int fd)
                                                     .check_ns = LEASE_NS / 4,
                                                     .range_units = w->length_count ? w->units : 0,
                                                     .range_max = w->length_count ? w->units : 0},
+                                         .home = ofi.provider ? &home : NULL,
                                          .space = NODE_SPACE,
-                                         .at = net_v4(htonl(INADDR_LOOPBACK), 0),
+                                         .at = ofi.at,
                                          .fresh = true};
     char why[BENCH_WHY_LEN] = "";
-    int rc = memory_node_open(&m, &p);
+    int rc = ofi.provider ? memory_ofi_home(&ofi, &home) : 0;
+    if (!rc)
+        rc = memory_node_open(&m, &p);
     if (rc)
         fail(why, rc, "a memory node");
     uint16_t port = m.udp.at.port;

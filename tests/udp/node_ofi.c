@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every call of two sessions on a memory node under libfabric, threads that share a session, and what such a node refuses.
+ * PAWL_TEST_DESIGN: word (the default) or another one-sided design; PAWL_TEST_PROVIDER: tcp (the default) or another provider. */
+#include "tests/udp/memory.h"
+#include "tests/udp/node_calls.h"
+#include "tests/udp/team.h"
+
+#define MEMBERS 4
+#define TURNS 40
+
+/* Named keys and shiftlock need 128-bit atomics. */
+static void refused(const struct node_test *t)
+{
+    struct memory_home home;
+    struct memory_ofi ofi = {.provider = t->provider, .at = net_v4(RACK_LOCALHOST, 0), .clients = 4, .report = node_report};
+    struct memory_node m;
+    struct memory_node_params p = {
+        .layout = {.design = design, .keys = PAWL_KEYS_NAMED, .capacity = 4, .sessions = 4, .holds = 4, .lease_ns = NODE_LEASE_NS},
+        .home = &home,
+        .space = rack_space,
+        .at = net_v4(RACK_LOCALHOST, 0),
+        .fresh = true};
+    CHECK_OK(memory_ofi_home(&ofi, &home));
+    CHECK_RC(memory_node_open(&m, &p), -PAWL_ENOTSUP);
+    CHECK(strstr(pawl_explain(), "atomic128") && strstr(pawl_explain(), "choose dense keys"));
+    p.layout.design = design_find("shiftlock");
+    p.layout.keys = PAWL_KEYS_DENSE;
+    CHECK_RC(memory_node_open(&m, &p), -PAWL_ENOTSUP);
+    CHECK(strstr(pawl_explain(), "choose the design 'shiftlock64'"));
+    home.close(home.ctx);
+}
+
+/* Watches and semaphores. */
+static void beside(pawl *p, pawl *q)
+{
+    const pawl_request next = {.op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .key = pawl_id(1), .deadline_ns = UINT64_MAX};
+    pawl_completion c;
+    pawl_grant g, place[3];
+    uint64_t id;
+    if (has(DESIGN_BAST)) {
+        CHECK_OK(pawl_lock(p, pawl_id(1), PAWL_EXCLUSIVE, &g));
+        CHECK_OK(pawl_watch(p, &g));
+        CHECK_OK(pawl_submit(q, &next, &id));
+        CHECK_EQ(pawl_reap(p, &c, 1, UINT64_MAX), 1);
+        CHECK_EQ(c.op, PAWL_OP_WANTED);
+        CHECK_OK(pawl_unlock(p, &g));
+        CHECK_EQ(pawl_reap(q, &c, 1, UINT64_MAX), 1);
+        CHECK_OK(c.result);
+        CHECK_OK(pawl_unlock(q, &c.grant));
+    }
+    if (has(DESIGN_SEMAPHORE)) {
+        CHECK_OK(pawl_semaphore(p, pawl_id(2), 2, UINT64_MAX, &place[0]));
+        CHECK_OK(pawl_semaphore(q, pawl_id(2), 2, UINT64_MAX, &place[1]));
+        CHECK_RC(pawl_semaphore(q, pawl_id(2), 2, PAWL_TRY, &place[2]), -PAWL_EHELD);
+        CHECK_RC(pawl_semaphore(q, pawl_id(2), 3, PAWL_TRY, &place[2]), -PAWL_ELIMITS);
+        CHECK_OK(pawl_unlock(p, &place[0]));
+        CHECK_OK(pawl_unlock(q, &place[1]));
+    }
+}
+
+int main(void)
+{
+    const char *provider = getenv("PAWL_TEST_PROVIDER");
+    design = design_find(rack_design("word"));
+    CHECK(design && design->substrates & DESIGN_ON_OFI);
+    if (!ofi_version())
+        SKIP("%s", pawl_explain());
+    snprintf(rack_space, sizeof rack_space, "ofi%d", (int)getpid());
+    const struct node_test t = {.design = design,
+                                .port = rack_port_pair(),
+                                .keys = PAWL_KEYS_DENSE,
+                                .capacity = LOCKS,
+                                .sessions = 32,
+                                .holds = 32,
+                                .provider = provider ? provider : "tcp",
+                                .fresh = true};
+    pid_t node = node_start(&t);
+    pawl *p = node_open(), *q = node_open();
+    node_calls(p, q);
+    beside(p, q);
+    team_takes_turns(p, MEMBERS, TURNS);
+    CHECK_OK(pawl_close(p));
+    CHECK_OK(pawl_close(q));
+    child_kill(node);
+    refused(&t);
+    return 0;
+}
