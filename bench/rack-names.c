@@ -6,15 +6,14 @@
  * The coordinator and a lock server run in a process of their own. The clients that ask at once are 64 questions in flight on one
  * socket: each is answered before its successor is sent, as with 64 processes. The churn locks and unlocks nothing: it shows the
  * coordinator's work, with a host that has joined and answers every round. --scale 50 passes 10 M names through. */
+#include "bench/etcd.h"
 #include "bench/kit.h"
 #include "cluster/host.h"
-#include "node/etcd.h"
 #include "node/node.h"
 #include "world/world.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
@@ -29,16 +28,12 @@
 #define BURST_NAMES 40000u
 #define CHURN_LOCKS 10000u
 #define CHURN_NAMES 200000u
-#define MEMBERS 3u /* of etcd */
-#define START_NS (20 * NS_PER_S)
 #define AGAIN_NS (20 * NS_PER_MS) /* until a question is repeated */
 
 static struct board {
     uint32_t port;
 } * board;
 static volatile sig_atomic_t stop;
-static char folder[64];
-static pid_t members[MEMBERS];
 
 /* Where the log is. */
 struct place_of_log {
@@ -343,96 +338,15 @@ static void churn(struct kit *k)
     end(served);
 }
 
-/* ---- etcd ---- */
-
-static void end_members(void)
-{
-    for (unsigned i = 0; i < MEMBERS; i++)
-        if (members[i] > 0) {
-            kill(members[i], SIGKILL);
-            waitpid(members[i], NULL, 0);
-            members[i] = 0;
-        }
-}
-
-static void start_member(unsigned base, unsigned i)
-{
-    char name[8], data[96], client[64], peer[64], all[256];
-    snprintf(name, sizeof name, "m%u", i);
-    snprintf(data, sizeof data, "%s/m%u", folder, i);
-    snprintf(client, sizeof client, "http://127.0.0.1:%u", base + i);
-    snprintf(peer, sizeof peer, "http://127.0.0.1:%u", base + 10 + i);
-    snprintf(all, sizeof all, "m0=http://127.0.0.1:%u,m1=http://127.0.0.1:%u,m2=http://127.0.0.1:%u", base + 10, base + 11,
-             base + 12);
-    members[i] = fork();
-    if (members[i])
-        return;
-    int null = open("/dev/null", O_RDWR);
-    dup2(null, 1);
-    dup2(null, 2);
-    execlp("etcd", "etcd", "--name", name, "--data-dir", data, "--listen-client-urls", client, "--advertise-client-urls", client,
-           "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", all, (char *)NULL);
-    _exit(127);
-}
-
-/* Whether it runs; else it has been said why it does not. */
-static bool start_etcd(char store[128])
-{
-    struct etcd *etcd;
-    const char *prefix;
-    unsigned base = 12000 + (unsigned)getpid() % 1000 * 20;
-    uint64_t cluster, until = kit_now() + START_NS;
-    snprintf(store, 128, ETCD_SCHEME "127.0.0.1:%u,127.0.0.1:%u,127.0.0.1:%u/bench", base, base + 1, base + 2);
-    if (etcd_open(store, &etcd, &prefix)) {
-        printf("SKIP: %s\n", explained());
-        return false;
-    }
-    for (unsigned i = 0; i < MEMBERS; i++)
-        start_member(base, i);
-    kit_sleep(NS_PER_S);
-    bool runs = waitpid(members[0], NULL, WNOHANG) == 0;
-    if (!runs) {
-        printf("SKIP: etcd does not start (Debian: etcd-server)\n");
-        members[0] = 0;
-    }
-    while (runs && etcd->ops->check(etcd, etcd->ops->now(etcd) + NS_PER_S, &cluster) && kit_now() < until)
-        kit_sleep(100 * NS_PER_MS);
-    if (runs)
-        kit_sleep(2 * NS_PER_S); /* they elect */
-    etcd_close(etcd);
-    return runs;
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st, (void)type, (void)at;
-    return remove(path);
-}
-
-static pid_t owner;
-
-static void clean_up(void)
-{
-    if (getpid() != owner)
-        return;
-    end_members();
-    nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
 int main(int argc, char **argv)
 {
     struct kit k;
     char store[128];
-    const char *disk = getenv("TMPDIR");
     const struct place_of_log file = {.name = "file", .bound_ms = 1, .bound_rate = 20};
     const struct place_of_log etcd = {.name = "etcd", .store = store, .bound_ms = 3, .bound_rate = 5};
     kit_begin(&k, argc, argv, "names of a rack");
     board = kit_shared(sizeof *board);
-    snprintf(folder, sizeof folder, "%.40s/pawl-names.XXXXXX", disk ? disk : "/var/tmp"); /* on a disk, and not in memory */
-    if (!mkdtemp(folder))
-        kit_die("%s: %s", folder, strerror(errno));
-    owner = getpid();
-    atexit(clean_up);
+    make_folder();
     printf("one sync of the disk: %.0f us at the median\n", one_sync());
     one_client(&k, &file);
     at_once(&k, &file);

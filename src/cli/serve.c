@@ -575,7 +575,7 @@ static int check_serve(const struct args *usage, const struct design **design)
         return args_complain(usage, "--force goes with --join");
     if (!opts.hosts || opts.hosts > 4096 || !opts.sessions || opts.sessions > 4096 || !opts.holds || opts.holds > 4096)
         return args_complain(usage, "--hosts, --sessions and --holds must be between 1 and 4096");
-    if (!opts.locks || opts.locks > UINT64_C(1) << 32)
+    if (!opts.locks || opts.locks > PACKET_LOCKS_MAX)
         return args_complain(usage, "--locks must be between 1 and 4G");
     if (!opts.group || opts.group > GROUP_MAX || (opts.group > 1 && strcmp(opts.keys, cli_keys_name(PAWL_KEYS_DENSE)) != 0))
         return args_complain(usage, "--group must be between 1 and 1M, and goes with --keys dense");

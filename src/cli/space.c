@@ -61,8 +61,11 @@ static const struct args usage = {
         "A space that is created on a service has a coordinator, an id and granters of its own, at the service's address and "
         "port.\n"
         "It is there again when the service is restarted. Options that are marked 'service' are for these alone. 'drop' keeps the\n"
-        "state beside its old place, under the name SPACE.state.old; the space that the service was started with stays. A space\n"
-        "that grows has another configuration: its hosts join anew, so while there are any, 'grow' needs --force.\n\n"
+        "state beside its old place, under the name SPACE.state.old; the space that the service was started with stays. 'grow' "
+        "keeps\n"
+        "all holds if keys have names, the design is fisslock or srvlock, and the granter runs in the service's process. "
+        "Otherwise\n"
+        "hosts join anew, so while there are any, it needs --force.\n\n"
         "Exit status: 0 done, 1 there is no such space, or (create) there is one already, or (drop, grow) it is in use,\n"
         "2 wrong usage, 69 the space cannot be used.",
     .words_max = 2,
@@ -298,7 +301,7 @@ static int check_for_service(struct spaces_ask *ask)
     if (opts.unit || opts.units || opts.max_units || opts.permissions)
         return args_complain(&usage, "--unit, --units, --max-units and --permissions are for local spaces");
     uint64_t locks = opts.locks ? opts.locks : opts.capacity;
-    if (locks > UINT64_C(1) << 32 || opts.hosts > 4096 || opts.sessions > 4096 || opts.holds > 4096)
+    if (locks > PACKET_LOCKS_MAX || opts.hosts > 4096 || opts.sessions > 4096 || opts.holds > 4096)
         return args_complain(&usage, "--locks must be at most 4G, and --hosts, --sessions and --holds at most 4096");
     if (opts.servers > RACK_SERVERS_MAX || opts.group > UINT64_C(1) << 20 || (opts.group > 1 && keys != PAWL_KEYS_DENSE))
         return args_complain(&usage, "--servers must be at most %d, and --group at most 1M and with --keys dense",

@@ -169,7 +169,19 @@ static int explain_refusal(const struct host_header *h, int rc, const char *addr
 
 static bool is_answer(const struct net *n, const struct coord_key *a, const char *bytes, uint32_t len)
 {
-    return a->packet.head.index < n->host.header->config.locks && a->len == len && !memcmp(a->bytes, bytes, len);
+    uint64_t locks = n->host.design->host_grow ? PACKET_LOCKS_MAX : n->host.header->config.locks;
+    return a->packet.head.index < locks && a->len == len && !memcmp(a->bytes, bytes, len);
+}
+
+/* The space may have grown, and the host not have heard of it yet. */
+static void make_room(struct net *n, uint64_t index)
+{
+    struct outbox *out = net_outbox();
+    if (index < n->host.header->config.locks)
+        return;
+    host_enter(&n->host, out);
+    n->host.design->host_grow(n->host.memory, index + 1, out);
+    host_leave(&n->host, out);
 }
 
 /* One question and its answer. -EAGAIN: to be asked again soon, with the stamp of the first answer. */
@@ -192,6 +204,7 @@ static int ask_once(struct net *n, struct coord_key *question, uint64_t until, s
         return rc < 0 ? rc : -EPROTO;
     if (!is_answer(n, &answer, question->bytes, question->len))
         return -EPROTO;
+    make_room(n, answer.packet.head.index);
     *out = (struct host_name){
         .index = answer.packet.head.index, .generation = answer.packet.head.generation, .round = answer.packet.stamp};
     host_lock(&n->host);

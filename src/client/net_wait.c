@@ -194,6 +194,8 @@ static void on_acknowledged(struct net *n, const struct coord_beat *beat, struct
         n->host.design->server_since(n->host.memory, h->config.server[server - 1], (uint32_t)beat->packet.code, out);
     if (host_move(h, beat))
         rouse(n, out);
+    if (beat->packet.head.index && beat->packet.head.index <= PACKET_LOCKS_MAX && n->host.design->host_grow)
+        n->host.design->host_grow(n->host.memory, beat->packet.head.index, out);
     if (host_places_version(h) != version)
         __atomic_store_n(&h->beat_ns, 0, __ATOMIC_RELEASE); /* the coordinator hears of it at once, and there may be more */
     __atomic_store_n(&h->until_ns, until, __ATOMIC_RELEASE);

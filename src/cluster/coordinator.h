@@ -10,7 +10,7 @@
  *             it sends for switches. A host: in which racks it has a lease (index, a bit each). A switch: which machine it looked
  *             for (index), how many locks name that machine (generation), and the version of its rules.
  *   BEAT_ACK  the acknowledgement of a heartbeat, with its stamp: the host's lease now counts from there. Addresses of the switches.
- *             To a switch: look for this machine (index), and use these rules.
+ *             To a switch: look for this machine (index), and use these rules. To a host: the number of locks (index), if it has grown.
  *   LEAVE     a host holds nothing and leaves; a lock server or switch has stopped, and decides nothing any more
  *   WHICH     from any program to a lock server or switch: which space do you serve?
  *   THIS      the space's name and identity
@@ -314,6 +314,7 @@ struct coord_params {
     enum pawl_keys keys;            /* 0: dense */
     uint32_t group;                 /* dense keys that share a lock; 0: one */
     struct directory *directory;    /* if not; service_open has its own */
+    bool grows;                     /* in place: more locks than the log says do not make another configuration */
     const struct rack_config *like; /* design's options are those of this configuration; null: `knobs` and the design say */
     uint64_t mistakes;              /* on purpose (cluster/mistakes.h) */
     const struct rack_state *state; /* what the log says; null: there is none, which is for tests. Its lives are reserved. */

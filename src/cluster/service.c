@@ -326,17 +326,28 @@ static int check_config(const struct service *s, const struct coord_params *p, c
     return 0;
 }
 
-/* The next configuration: the log has it, and the longest lease, before any member hears of it (I16). */
+/* Whether the configurations differ by the number of locks alone. */
+static bool only_grows(const struct rack_config *from, const struct rack_config *to)
+{
+    struct rack_config like = *from;
+    like.locks = to->locks;
+    return to->locks > from->locks && same_config(&like, to);
+}
+
+/* The next configuration: the log has it, and the longest lease, before any member hears of it (I16). It has the next version,
+ * unless the space grows in place: then hosts go on with the configuration that they have joined, and are told how many locks there
+ * are. */
 static int change_config(struct service *s, const struct coord_params *p, struct rack_config *config, bool restored)
 {
     bool same = same_config(&s->state.config.config, config);
+    bool in_place = p->grows && !restored && only_grows(&s->state.config.config, config);
     config->identity = s->state.config.config.identity;
     config->space = rack_short_id(&config->identity);
     if (same && !restored)
         return 0;
     if (state_has_names(config) && config->locks > s->state.directory.locks && directory_grow(&s->state.directory, config->locks))
         return explain(-ERANGE, "%s: the space has grown %u times, and cannot grow again", s->file.path, DIRECTORY_PARTS_MAX - 1);
-    config->identity.version++;
+    config->identity.version += !in_place;
     s->state.config.config = *config;
     s->state.lease_ns = max_u64(s->state.lease_ns, config->lease_ns);
     s->state.hosts.member_ns = max_u64(s->state.hosts.member_ns, rack_member_ns(config));

@@ -392,16 +392,27 @@ void coordinating_run(struct coordinating *c)
     figures_hide(&c->board);
 }
 
-int coordinating_grow(struct coordinating *c, uint64_t locks)
+/* Hosts are told by the answers about names that there are more locks. Several lock servers divide the locks by their number. */
+bool coordinating_grows_in_place(const struct coordinating *c)
+{
+    const struct coord_params *p = &c->params;
+    bool named = p->keys == PAWL_KEYS_NAMED || p->keys == PAWL_KEYS_SPARSE;
+    return named && p->design->packet->host_grow && p->servers == (p->design->packet->switch_packet ? 0 : 1);
+}
+
+int coordinating_grow(struct coordinating *c, uint64_t locks, bool in_place)
 {
     uint64_t before = c->params.locks;
+    assert(!in_place || coordinating_grows_in_place(c));
     assert(c->leads && !c->etcd);
     service_commit(&c->service, NULL, 0, host_now()); /* hosts that have left */
     close_service(c);
     c->params.locks = locks;
     c->params.fresh = false;
     c->state.how = STORE_CONTINUE;
+    c->params.grows = in_place;
     int rc = open_service(c);
+    c->params.grows = false;
     if (!rc)
         return 0;
     char why[512];

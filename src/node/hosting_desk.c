@@ -288,19 +288,31 @@ static int drop(struct hosting *h, const struct spaces_ask *q)
     return rc ? explain(rc, "%s: %s. The service has the space again when it is restarted", path, strerror(-rc)) : 0;
 }
 
+/* Whether hosts go on while the space grows: its granters run here, and learn from the hosts what they hold when they start anew.
+ */
+static bool grows_in_place(const struct hosted *s)
+{
+    bool all = s->granters && s->own == (s->decider ? 1u : s->c.params.servers);
+    for (unsigned i = 0; i < s->own && all; i++)
+        all = granter_state(&s->granters[i]) == GRANTER_JOINED;
+    return all && coordinating_grows_in_place(&s->c);
+}
+
 static int grow(struct hosting *h, const struct spaces_ask *q, struct spaces_answer *a)
 {
     struct hosted *s;
     int rc = find_to_change(h, q, &s);
     if (!rc && q->locks <= s->c.params.locks)
         rc = explain(-EINVAL, "the space '%s' has %" PRIu64 " locks, and can grow but not shrink", s->name, s->c.params.locks);
+    bool in_place = !rc && grows_in_place(s), granted = !rc && s->granters && granter_state(&s->granters[0]) != GRANTER_NONE;
+    if (in_place)
+        hosting_stop_granters(s); /* while the coordinator hears it */
     if (!rc)
-        rc = halt(h, s, q->force, "grow it");
+        rc = halt(h, s, q->force || in_place, "grow it");
     if (rc)
         return rc;
-    bool granted = s->granters && granter_state(&s->granters[0]) != GRANTER_NONE;
     hosting_stop_granters(s); /* their memory is as large as the space was */
-    rc = coordinating_grow(&s->c, q->locks);
+    rc = coordinating_grow(&s->c, q->locks, in_place);
     char why[SPACES_TEXT];
     snprintf(why, sizeof why, "%s", rc ? explained() : "");
     if (s->c.leads && !hosting_start(h, s) && granted && !hosting_start_granters(h, s, false))

@@ -16,6 +16,7 @@ static struct rack_state state;
 static uint64_t now;
 static uint16_t second = 2, servers = 1; /* the number of the second host of the log; lock servers of the rack */
 static bool other_sum;                   /* heartbeats are of members of another configuration */
+static uint64_t fewer;                   /* heartbeats are of members that joined when the space had so many locks less */
 static _Alignas(8) uint8_t answer[PACKET_MAX];
 
 static struct net_addr at(uint16_t port)
@@ -94,7 +95,9 @@ static const struct coord_beat *beat(enum coord_role role, uint16_t machine, uin
     b.packet.role = role;
     b.packet.stamp = now;
     b.packet.at = at(port);
-    b.packet.code = coord_config_sum(&c.config) ^ other_sum;
+    struct rack_config joined = c.config;
+    joined.locks -= fewer;
+    b.packet.code = coord_config_sum(&joined) ^ other_sum;
     b.places = places;
     const struct coord_packet *a = ask(&b, sizeof b, port);
     CHECK(a);
@@ -237,8 +240,32 @@ static void settles(void)
     servers = 1;
 }
 
+/* Hosts that joined before the space grew in place stay, and are told how many locks there are. Others are refused. */
+static void grows(void)
+{
+    static struct directory d;
+    start(false);
+    directory_init(&d, PAWL_KEYS_NAMED, c.config.locks - 7);
+    CHECK_EQ(directory_grow(&d, c.config.locks - 2), 0);
+    c.directory = &d;
+    CHECK_EQ(directory_grow(&d, c.config.locks), 0);
+    fewer = 1;
+    CHECK(!beat(COORD_HOST, 1, 60, 21, 0)); /* the space never had so many */
+    fewer = 7;
+    other_sum = true;
+    CHECK(!beat(COORD_HOST, 1, 60, 21, 0));
+    other_sum = false;
+    const struct coord_beat *ack = beat(COORD_HOST, 1, 60, 21, 0);
+    CHECK(ack && ack->packet.head.index == c.config.locks);
+    fewer = 2;
+    CHECK(beat(COORD_HOST, second, 61, 22, 0));
+    fewer = 0;
+    directory_free(&d);
+}
+
 int main(void)
 {
+    grows();
     settles();
     restarts();
     changes(false);

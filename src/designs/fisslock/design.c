@@ -35,7 +35,8 @@ struct packet_grants fisslock_host_grants(const void *host)
     return (struct packet_grants){.by_switch = c->by_switch, .by_agent = c->by_agent, .local = c->local};
 }
 
-const struct packet_design fisslock_packets = {FISSLOCK_PACKETS, .draws = FISSLOCK_DRAWS | FISSLOCK_RESTLESS};
+const struct packet_design fisslock_packets = {FISSLOCK_PACKETS, .host_grow = fisslock_host_grow,
+                                               .draws = FISSLOCK_DRAWS | FISSLOCK_RESTLESS};
 
 const struct design design_fisslock = {
     .name = "fisslock",

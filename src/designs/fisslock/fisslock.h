@@ -30,6 +30,7 @@ uint64_t fisslock_tick(void *host, uint64_t now, struct outbox *out);
 void fisslock_leave(void *host, uint64_t now, struct outbox *out);
 struct packet_grants fisslock_host_grants(const void *host);
 void fisslock_rouse(void *host, uint64_t now, struct outbox *out);
+void fisslock_host_grow(void *host, uint64_t locks, struct outbox *out);
 void fisslock_switch_gone(void *host, unsigned rack, uint64_t now, struct outbox *out);
 uint64_t fisslock_expiry(const void *host, uint32_t session);
 struct packet_drops fisslock_host_drops(const void *host);

@@ -173,6 +173,16 @@ void fisslock_switch_gone(void *host, unsigned rack, uint64_t now, struct outbox
     e.h->deaf = e.h->rules.life;
 }
 
+void fisslock_host_grow(void *host, uint64_t locks, struct outbox *out)
+{
+    struct fisslock_host *h = host;
+    if (locks <= h->config.locks)
+        return;
+    outbox_touch(out, &h->config, sizeof h->config);
+    outbox_touch(out, &h->rules, sizeof h->rules);
+    h->config.locks = h->rules.locks = locks;
+}
+
 void fisslock_rouse(void *host, uint64_t now, struct outbox *out)
 {
     struct event e = event_begin(host, now, out);

@@ -285,6 +285,7 @@ static inline void outbox_wake(struct outbox *o, uint32_t request)
 
 /* ---- what goes in ---- */
 
+#define PACKET_LOCKS_MAX (UINT64_C(1) << 32) /* of a space: more than granters have memory for */
 #define PACKET_TENANTS 64u
 #define PACKET_PRIORITIES 8u /* that are told apart */
 
@@ -430,6 +431,9 @@ struct packet_design {
 
     /* The host leaves, and holds nothing: what other parts keep for it is free at once. Null: they keep nothing. */
     void (*leave)(void *host, uint64_t now, struct outbox *out);
+
+    /* The space has at least so many locks: it may have grown since the host joined. Null: the design's hosts join anew then. */
+    void (*host_grow)(void *host, uint64_t locks, struct outbox *out);
 
     struct packet_drops (*host_drops)(const void *host);
     struct packet_grants (*host_grants)(const void *host); /* null: it does not count them */

@@ -62,6 +62,15 @@ bool requests_claim(const void *host, uint32_t request, struct packet_claim *out
 }
 
 /* Requests that wait for an answer are in a list; those that hold are in sessions that have something from a granter. */
+void requests_grow(void *host, uint64_t locks, struct outbox *out)
+{
+    struct requests *h = host;
+    if (locks <= h->config.locks)
+        return;
+    outbox_touch(out, &h->config, sizeof h->config);
+    h->config.locks = locks;
+}
+
 bool requests_use(void *host, uint64_t index, uint64_t now, struct outbox *out)
 {
     const struct requests *t = host;

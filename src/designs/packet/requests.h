@@ -88,6 +88,7 @@ bool requests_idle(const void *host, uint32_t request);
 bool requests_hold(const void *host, uint32_t request);
 bool requests_claim(const void *host, uint32_t request, struct packet_claim *out);
 bool requests_use(void *host, uint64_t index, uint64_t now, struct outbox *out);
+void requests_grow(void *host, uint64_t locks, struct outbox *out); /* of a design that does not divide locks by their number */
 
 static inline struct request *request_at(const struct requests *t, uint32_t i)
 {

@@ -3,7 +3,7 @@
 #include "designs/packet/requests.h"
 #include "designs/srvlock/srvlock.h"
 
-static const struct packet_design srvlock = {SRV_HOST, SRV_SERVER};
+static const struct packet_design srvlock = {SRV_HOST, SRV_SERVER, .host_grow = requests_grow};
 
 const struct design design_srvlock = {
     .name = "srvlock",
