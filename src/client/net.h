@@ -100,8 +100,8 @@ struct outbox *net_outbox(void);
 
 /* Sends what is in it through one of the handle's sockets, and rings the bells that it names. Then it is empty. */
 void net_flush(struct net *n, struct udp *through, struct outbox *out);
-/* The same, several packets to one receiver in one datagram, if it reads that. Not for retransmissions: a datagram that does not come
- * through is followed by single packets. */
+/* The same, several packets to one receiver in one datagram, if it reads that. Not for retransmissions: a datagram that does not
+ * come through is followed by single packets. */
 void net_flush_together(struct net *n, struct udp *through, struct outbox *out);
 void net_ring(struct net *n, uint32_t request);
 static inline uint32_t net_bell(const struct net *n, uint32_t request)

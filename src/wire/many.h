@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Several packets in one datagram, its parts: they cost the network's stack as much as one. A head with PACKET_MANY, a struct
  * packet_many, and the parts, one behind the other, each with a head of its own. They mean what they would mean one by one, in this
  * order; they are lost, doubled or late together. Nothing of the operating system here. */
