@@ -4,6 +4,7 @@
  * process loses its memory. No two valid holds of a lock are incompatible, tokens rise, and every client goes on. Before that,
  * executors with a mistake (no reply cache, no order, no fence) are told from a sound one. PAWL_TEST_SECONDS: each kind of event
  * once, then at random until so long. PAWL_TEST_DESIGN: shiftlock (the default), or another one-sided design. */
+#include "fabric/node_internal.h"
 #include "fabric/node_udp.h"
 #include "lib/rng.h"
 #include "node/memory.h"
@@ -301,6 +302,9 @@ static void adder(void *arg)
     connect_verbs(&u, 100 + number);
     for (uint64_t i = 1, old, seen; i <= ADDS; i++) {
         fab_post64(&u.node.fab, POSTED + 8 * number, i);
+        u.node.io->lock(&u.node);
+        node_flush(&u.node); /* else the addition takes it along */
+        u.node.io->unlock(&u.node);
         CHECK_EQ(fab_faa64(&u.node.fab, WORD, 1, &old), 0);
         CHECK_EQ(fab_read64(&u.node.fab, POSTED + 8 * number, &seen), 0);
         if (seen != i)
