@@ -417,12 +417,13 @@ static bool only_coordinators_fail(const struct campaign_params *p, struct rack_
     return true;
 }
 
-static void check_lost(struct campaign_result *out)
+static void check_lost(struct campaign *c, struct campaign_result *out)
 {
     if (out->violations || !out->lost)
         return;
     out->violations++;
     snprintf(out->why, sizeof out->why, "I27: %" PRIu64 " sessions were lost, though nothing but coordinators failed", out->lost);
+    campaign_violated(c, out->why);
 }
 
 static int run_rack(struct campaign *c, const struct campaign_params *p, const struct model *model, struct campaign_result *out)
@@ -446,7 +447,7 @@ static int run_rack(struct campaign *c, const struct campaign_params *p, const s
     out->sessions = c->rack.sessions;
     out->lost = c->rack.lost;
     if (keeps_all)
-        check_lost(out);
+        check_lost(c, out);
     out->moves = p->design->packet->switch_moves ? p->design->packet->switch_moves(c->rack.switch_memory) : 0;
     rack_free(&c->rack);
     return 0;
