@@ -65,6 +65,6 @@ int far_fabric_assign(struct node_udp *u, const struct fab_ofi *o, const char *n
         return explain_way(rc, name);
     if (a.code)
         return a.code;
-    *out = (struct session_place){.slot = a.slot, .lease = a.lease};
+    *out = (struct session_place){.slot = a.slot, .lease = a.lease, .life = a.memory_life};
     return 0;
 }

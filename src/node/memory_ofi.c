@@ -63,6 +63,7 @@ static uint32_t attach(struct memory_ofi *o, struct verbs_attach *a)
     a->code = rc;
     a->slot = place.slot;
     a->lease = place.lease;
+    a->memory_life = place.life;
     return answer(&a->head, VERBS_OK);
 }
 

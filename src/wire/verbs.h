@@ -152,9 +152,10 @@ struct verbs_attach {
     uint64_t lease;    /* of the answer: the slot's lease word */
     uint32_t slot;     /* likewise: its number */
     uint32_t unused;
+    uint64_t memory_life; /* likewise: of the memory in which that slot is (cluster/session.h) */
     struct verbs_way way; /* likewise */
 };
-_Static_assert(sizeof(struct verbs_attach) == 304, "no padding");
+_Static_assert(sizeof(struct verbs_attach) == 312, "no padding");
 
 struct verbs_cond {
     uint64_t offset;
