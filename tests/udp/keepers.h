@@ -45,7 +45,9 @@ static void coordinator_main(void *arg)
 static pid_t start_coordinator(void)
 {
     coordinators++;
-    return child_start(coordinator_main, NULL);
+    pid_t pid = child_start(coordinator_main, NULL);
+    WAIT_FOR(!access(keepers_state, F_OK)); /* the first one is not killed before there is anything to continue with */
+    return pid;
 }
 
 /* ---- keepers ---- */
