@@ -54,7 +54,7 @@ int ofi_explain_registration(int rc, const char *provider, uint64_t bytes, uint6
 
 struct fab_ofi;
 
-/* What the endpoint asks of the node's process. */
+/* Questions of the endpoint to the node's process. */
 struct fab_ofi_io {
     void *ctx;
     /* Closes this client's key, and tells the next, whose number is that. 0, -FAB_EFENCED, or another error: ask again later. */
