@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What the kernel reads when this thread ends: an empty list, and one futex beside it. */
+/* The kernel reads this when the thread ends: an empty list, and one futex beside it. */
 static _Thread_local struct robust_list_head watched;
 static _Thread_local struct robust_list_head *before; /* the C library's list, which comes back when the futex is dropped */
 

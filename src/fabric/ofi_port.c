@@ -119,7 +119,7 @@ static bool is_unusable(const char *provider)
     return !strcmp(provider, "sockets") || strstr(provider, "ofi_rxd");
 }
 
-/* What a provider can do, by its open domain. */
+/* The capabilities of a provider, by its open domain. */
 static void judge(struct ofi_provider *p, const struct fi_info *info, struct fid_domain *domain)
 {
     snprintf(p->name, sizeof p->name, "%s", info->fabric_attr->prov_name ? info->fabric_attr->prov_name : "?");

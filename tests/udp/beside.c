@@ -152,7 +152,7 @@ static uint64_t ask_place(pawl *p, uint32_t limit)
     return id;
 }
 
-/* What is wrong is refused, and nothing has changed. */
+/* Wrong calls are refused, and change nothing. */
 static void bad_limits(pawl *p, pawl *q)
 {
     pawl_grant g, h, x;

@@ -4,6 +4,7 @@
  * client goes on, and a killed client's locks are free within two leases. PAWL_TEST_SECONDS: each kind of event once, then at
  * random until so long. PAWL_TEST_DESIGN: shiftlock64 (the default), or another one-sided design. */
 #include "lib/rng.h"
+#include "tests/judged.h"
 #include "tests/udp/cut.h"
 #include "tests/udp/memory.h"
 
@@ -22,11 +23,7 @@ static pid_t clients[CLIENTS], nodes[NODES];
 
 static struct board {
     uint32_t stop;
-    struct {
-        uint64_t until;   /* the end of the lease of the client inside; 0: none is */
-        uint64_t highest; /* token */
-        uint32_t dwells;  /* the client that holds it for long, counted from 1 */
-    } locks[LOCKS];
+    struct judged_lock locks[LOCKS];
     uint64_t turns[CLIENTS][LOCKS];
     uint64_t lost[CLIENTS]; /* sessions */
     uint32_t cut[CLIENTS];  /* asked for */
@@ -36,34 +33,6 @@ static struct board {
 
 /* ---- clients ---- */
 
-/* This client has been granted the lock until `until`, by its own lease; all clients read one clock. A client that is late has no
- * valid hold, and cannot be judged. */
-static void enter(unsigned lock, uint64_t token, uint64_t until)
-{
-    uint64_t highest = __atomic_load_n(&board->locks[lock].highest, __ATOMIC_SEQ_CST);
-    uint64_t before = __atomic_exchange_n(&board->locks[lock].until, until, __ATOMIC_SEQ_CST), now = pawl_now();
-    if (now >= until) {
-        __atomic_fetch_add(&board->late, 1, __ATOMIC_RELAXED);
-        return;
-    }
-    if (before > now)
-        CHECK_FAIL("lock %u: granted with token %" PRIu64 " while another client has it for %" PRIu64 " us (I1)", lock, token,
-                   (before - now) / NS_PER_US);
-    if (highest >= token)
-        CHECK_FAIL("lock %u: granted with token %" PRIu64 " after %" PRIu64 " (I2)", lock, token, highest);
-    while (highest < token &&
-           !__atomic_compare_exchange_n(&board->locks[lock].highest, &highest, token, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-        ;
-}
-
-static void leave(unsigned lock, uint64_t until)
-{
-    uint64_t was = until;
-    if (!__atomic_compare_exchange_n(&board->locks[lock].until, &was, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) &&
-        pawl_now() < until)
-        CHECK_FAIL("lock %u: another client entered while this one has it (I1)", lock);
-}
-
 /* 0, or how it failed, which must be a way that the trial explains. */
 static int turn(pawl *p, unsigned number, unsigned lock, struct rng *r)
 {
@@ -72,13 +41,14 @@ static int turn(pawl *p, unsigned number, unsigned lock, struct rng *r)
     if (rc)
         return rc;
     uint64_t until = g.expiry_ns;
-    enter(lock, g.token, until);
+    if (!judged_enter(&board->locks[lock], lock, g.token, until))
+        __atomic_fetch_add(&board->late, 1, __ATOMIC_RELAXED);
     if (rng_below(r, 48) == 0) { /* so that events find holders */
         __atomic_store_n(&board->locks[lock].dwells, number + 1, __ATOMIC_RELEASE);
         pause_ns(LEASE_NS / 16 + rng_below(r, LEASE_NS / 8));
         __atomic_store_n(&board->locks[lock].dwells, 0, __ATOMIC_RELEASE);
     }
-    leave(lock, until);
+    judged_leave(&board->locks[lock], lock, until);
     return pawl_unlock(p, &g);
 }
 

@@ -212,7 +212,7 @@ static void recover_surely(unsigned from)
     CHECK_EQ(rc, 0);
 }
 
-/* What is left belongs to sessions that are gone. Whether all went well, and the lock can be had. */
+/* The holds that are left belong to sessions that are gone. Whether all went well, and the lock can be had. */
 static bool end(bool lost)
 {
     struct hold h;
@@ -258,7 +258,7 @@ static bool hold_and_change(void)
     return end(rc == -PAWL_ELOST || fenced);
 }
 
-/* The other one keeps the lock, and the client gives up. What it has, it keeps. */
+/* The other session keeps the lock, and the client gives up. The client keeps its own holds. */
 static int in_vain(enum pawl_mode mode)
 {
     struct hold h;
