@@ -1,5 +1,5 @@
 # A short way to say what meson and the scripts do. `make help` lists the jobs.
-.PHONY: all demo check test coverage mutants hunt soak bench figures install uninstall packages format clean help
+.PHONY: all demo check test test-rdma coverage mutants hunt soak bench figures install uninstall packages format clean help
 
 all:
 	@scripts/deps build
@@ -20,6 +20,12 @@ check:
 test:
 	@scripts/deps test
 	@scripts/run-tests
+
+test-rdma:
+	-@scripts/deps rdma
+	@scripts/configure
+	@ninja -C build pawl tests/udp_ofi tests/udp_node_ofi tests/udp_ofi_trial
+	@tests/rdma-vm/run build
 
 coverage:
 	@scripts/deps test
@@ -72,6 +78,7 @@ help:
 	@echo 'make demo     build it and show what it does, in under two minutes'
 	@echo 'make check    build it and run the fast tests: the inner loop, in under three minutes'
 	@echo 'make test     the whole suite under the sanitizers; ends with "N passed, N failed, N skipped"'
+	@echo 'make test-rdma  one-sided designs on RDMA cards of software, in emulated guests; under five minutes'
 	@echo 'make coverage branches that campaigns and tests take: of the protocols (docs/coverage.md), of programs for the kernel; needs root'
 	@echo 'make mutants  changes of the protocols that campaigns and tests notice; takes hours, writes docs/mutants.md'
 	@echo 'make hunt     random seeds of all designs for ten minutes, or until one fails; MINUTES=N, DESIGN=D,D...'

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Uncontended locks on a memory node under libfabric, provider tcp on loopback, against one bare compare-and-swap of the provider
- * in the same run, in turns; and what a client costs the node in memory. The node sleeps when it is idle, as it does by default, on
- * a core of its own if there are two. */
+ * in the same run, in turns; and what a client costs the node in memory. PAWL_BENCH_PROVIDER: another provider, or libibverbs. The
+ * node sleeps when it is idle, as it does by default, on a core of its own if there are two. */
 #include "bench/kit.h"
 #include "client/far.h"
-#include "node/memory_ofi.h"
+#include "node/memory_rdma.h"
 
 #include <arpa/inet.h>
 #include <signal.h>
@@ -25,7 +25,7 @@
 
 static pawl *session;
 static struct node_udp *bare_node;
-static struct fab_ofi *bare;
+static struct fab_rdma *bare;
 static uint64_t count;
 
 __attribute__((format(printf, 1, 2))) static void report(const char *format, ...)
@@ -47,11 +47,11 @@ static void node_main(struct started *told, const char *design, const char *prov
     const struct design *d = design_find(design);
     bool ranges = d->features & DESIGN_RANGES;
     struct memory_home home;
-    struct memory_ofi ofi = {.provider = provider,
-                             .at = net_v4(htonl(INADDR_LOOPBACK), 0),
-                             .clients = MEMNODE_CLIENTS_MAX,
-                             .spin_ns = 0,
-                             .report = report};
+    struct memory_rdma ofi = {.provider = provider,
+                              .at = net_v4(htonl(INADDR_LOOPBACK), 0),
+                              .clients = MEMNODE_CLIENTS_MAX,
+                              .spin_ns = 0,
+                              .report = report};
     const struct memory_node_params p = {.layout = {.design = d,
                                                     .keys = PAWL_KEYS_DENSE,
                                                     .capacity = ranges ? 16 : LOCKS,
@@ -67,7 +67,7 @@ static void node_main(struct started *told, const char *design, const char *prov
                                          .fresh = true};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     kit_pin(cpu);
-    if (memory_ofi_home(&ofi, &home) || memory_node_open(&m, &p))
+    if (memory_rdma_home(&ofi, &home) || memory_node_open(&m, &p))
         kit_die("cannot start the node: %s", pawl_explain());
     told->port = m.udp.at.port;
     kit_post(&told->ready, 1);
@@ -107,7 +107,7 @@ static void connect_bare(const char *place)
 static double bare_cas(void)
 {
     uint64_t old, begin = kit_now();
-    if (fab_cas64(fab_ofi_ep(bare), 8, 1, 1, &old)) /* changes nothing */
+    if (fab_cas64(fab_rdma_ep(bare), 8, 1, 1, &old)) /* changes nothing */
         kit_die("a CAS failed");
     return (double)(kit_now() - begin);
 }
@@ -166,12 +166,13 @@ static void with_design(struct kit *k, const char *design, const char *provider)
     if (pawl_open(where, NULL, &session))
         kit_die("cannot open a session: %s", pawl_explain());
     snprintf(name, sizeof name, "%s, uncontended %s", design, ranges ? "range within a leaf" : "writer");
-    compare(k, name, ranges ? range : writer, main ? 2.0 : ranges ? 14.0 : !strcmp(design, "word") ? 4.0 : 12.0);
+    bool verbs = !strcmp(provider, RDMA_VERBS);
+    compare(k, name, ranges ? range : writer, main ? verbs ? 2.3 : 2.0 : ranges ? 14.0 : !strcmp(design, "word") ? 4.0 : 12.0);
     snprintf(name, sizeof name, "%s, uncontended reader", design);
     if (design_find(design)->features & DESIGN_SHARED && !ranges)
-        compare(k, name, reader, 4.0);
+        compare(k, name, reader, main && verbs ? 1.15 : 4.0);
     pawl_close(session);
-    fab_ofi_close(bare);
+    fab_rdma_close(bare);
     far_close(bare_node);
     stop(node);
 }
@@ -218,12 +219,12 @@ int main(int argc, char **argv)
 {
     struct kit k;
     const char *provider = getenv("PAWL_BENCH_PROVIDER");
-    kit_begin(&k, argc, argv, "locks on a memory node under libfabric against a bare compare-and-swap of the provider");
-    if (!ofi_version()) {
+    kit_begin(&k, argc, argv, "locks on a memory node under libfabric or libibverbs against a bare compare-and-swap");
+    provider = provider ? provider : "tcp";
+    if (strcmp(provider, RDMA_VERBS) != 0 ? !ofi_version() : !ibv_loads()) {
         printf("left out: %s\n", pawl_explain());
         return kit_end(&k);
     }
-    provider = provider ? provider : "tcp";
     kit_pin(k.cpus[0]);
     with_design(&k, "shiftlock64", provider);
     with_design(&k, "word", provider);

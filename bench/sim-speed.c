@@ -13,6 +13,7 @@
 #define ROUNDS 11
 #define ROUND_NS (10 * NS_PER_MS) /* virtual */
 #define OPS_PER_SECOND 1000000
+#define EVENTS_PER_SECOND 2700000
 #define RSS_MIB 2048
 
 struct client {
@@ -67,22 +68,25 @@ static void set_up(struct sim *sim, struct sim_fabric **fabric)
 int main(int argc, char **argv)
 {
     static struct sim sim;
-    static double rate[ROUNDS];
+    static double rate[ROUNDS], events[ROUNDS];
     struct sim_fabric *fabric;
     struct rusage usage;
     struct kit k;
-    kit_begin(&k, argc, argv, "fabric operations of the simulated cluster per second of one core, and its memory");
+    kit_begin(&k, argc, argv, "fabric operations and events of the simulated cluster per second of one core, and its memory");
     kit_pin(k.cpus[0]);
     uint64_t span_ns = max_u64(NS_PER_MS, (uint64_t)(k.scale * (double)ROUND_NS));
     printf("one thread on core %d, no sleep, processor time; %d clients, %llu locks, %d rounds of %.1f virtual ms\n", k.cpus[0],
            CLIENTS, (unsigned long long)LOCKS, ROUNDS, (double)span_ns / (double)NS_PER_MS);
     set_up(&sim, &fabric);
     for (unsigned i = 0; i < ROUNDS; i++) {
-        uint64_t start = world_clock(CLOCK_THREAD_CPUTIME_ID), before = ops_so_far();
+        uint64_t start = world_clock(CLOCK_THREAD_CPUTIME_ID), ops = ops_so_far(), happened = sim.events;
         sim_run(&sim, (i + 1) * span_ns);
-        rate[i] = (double)(ops_so_far() - before) * (double)NS_PER_S / (double)(world_clock(CLOCK_THREAD_CPUTIME_ID) - start);
+        double seconds = (double)(world_clock(CLOCK_THREAD_CPUTIME_ID) - start) / (double)NS_PER_S;
+        rate[i] = (double)(ops_so_far() - ops) / seconds;
+        events[i] = (double)(sim.events - happened) / seconds;
     }
     kit_judge_least(&k, "operations per second of one core, median", kit_percentile(rate, ROUNDS, 0.5), "", OPS_PER_SECOND);
+    kit_judge_least(&k, "events per second of one core, median", kit_percentile(events, ROUNDS, 0.5), "", EVENTS_PER_SECOND);
     getrusage(RUSAGE_SELF, &usage);
     kit_judge(&k, "peak of resident memory", (double)usage.ru_maxrss / 1024, " MiB", RSS_MIB);
     printf("events %" PRIu64 ", trace hash %016" PRIx64 "\n", sim.events, sim.hash);

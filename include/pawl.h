@@ -98,6 +98,7 @@ enum pawl_error {
     PAWL_ESEGMENT = 1007,  /* not a segment of this version of pawl, or damaged */
     PAWL_ELIMIT = 1008,    /* too many: sessions in the space, holds or requests in the session */
     PAWL_ELIMITS = 1009,   /* the semaphore is held with another limit, or its key is locked without one */
+    PAWL_ENOVALUE = 1010,  /* the lock has no value: none was set, or it was forgotten with the lock */
 };
 
 /* A sentence for any code that a call returned. Static. */
@@ -139,7 +140,8 @@ typedef struct pawl_options {
     uint16_t priority; /* among waiters: 0, the default, is the highest; 7 and above are equal */
     /* Racks: */
     uint64_t open_ns; /* how long pawl_open waits for a coordinator to answer, and for the rack to be complete; default 15 s */
-    uint64_t reserved[4];
+    const char *key;  /* key file of the rack; default $PAWL_KEY; neither: packets are not tagged. See pawl key */
+    uint64_t reserved[3];
 } pawl_options;
 
 enum {
@@ -347,6 +349,31 @@ typedef struct pawl_state {
 PAWL_API int pawl_query(pawl *p, pawl_key key, pawl_state *out);
 
 /* ---- data beside the lock ---- */
+
+/* A value of up to PAWL_VALUE_MAX bytes, beside the lock. Designs with `values` (pawl doctor --matrix). It is set under an
+ * exclusive hold, and a holder in any mode reads the value that the last exclusive holder set. A set that has returned 0 is seen by
+ * every later holder. One that failed with -PAWL_ELOST or -PAWL_EUNKNOWN, or whose process died, took place as a whole or not at
+ * all, and before the next holder read the value. The value outlasts holders, sessions, and in racks switches, lock servers and
+ * coordinators (it is in the coordinator's log, and costs a round trip to the coordinator). It is forgotten when the memory of a
+ * segment or of a memory node is, and with its lock: a space with sparse or named keys that needs room forgets locks that no
+ * session holds.
+ *
+ * -PAWL_ENOVALUE: pawl_get_value, there is none.
+ * -EMSGSIZE: the value is longer than PAWL_VALUE_MAX, or than the room for it.
+ * -EINVAL: pawl_set_value, the hold is not exclusive.
+ * -EAGAIN: pawl_get_value, racks: the coordinator does not answer.
+ * -PAWL_EUNKNOWN: pawl_set_value, racks: the coordinator did not answer; set it again.
+ * -ENOSPC: the machine has no memory for it.
+ * -PAWL_ENOTOWNER, -PAWL_ELOST and -PAWL_ENOTSUP as usual.
+ *
+ * After an error other than -PAWL_EUNKNOWN and -PAWL_ELOST nothing has changed. */
+#define PAWL_VALUE_MAX 64
+
+/* `len` 0: the lock has no value any more. */
+PAWL_API int pawl_set_value(pawl *p, const pawl_grant *grant, const void *bytes, size_t len);
+
+/* *len is the room at `bytes`, and then the length of the value. */
+PAWL_API int pawl_get_value(pawl *p, const pawl_grant *grant, void *bytes, size_t *len);
 
 /* In a rack of the design `netlock` whose lock servers keep data (pawl_serve), the server of a lock can work on the data of that
  * lock. pawl passes the bytes of a call to it and the bytes of its reply back, and does not interpret them. */

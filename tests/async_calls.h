@@ -16,6 +16,9 @@
 static struct {
     pawl *(*open)(void);
     int at_once_ms; /* within which an operation that need not wait for a lock has ended */
+    /* Within which the end of a hold's record follows its release; 0: it comes before. A memory node's client sends it with its
+     * next request, or within a millisecond: until then the client seems to wait for the lock. */
+    uint64_t record_ends_ns;
 } async_place;
 
 static pawl *one, *other;
@@ -26,12 +29,9 @@ static void open_both(void)
     other = async_place.open();
 }
 
-/* At a memory node the end of a hold's record may come after its release: until then the client seems to wait for the lock. */
-#define RECORD_ENDS_NS (10 * NS_PER_S)
-
 static void close_both(void)
 {
-    uint64_t until = world_now(&world_real) + RECORD_ENDS_NS;
+    uint64_t until = world_now(&world_real) + async_place.record_ends_ns;
     for (unsigned i = 0; i < ASYNC_LOCKS; i++) {
         pawl_state s;
         do {

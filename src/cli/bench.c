@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pawl bench: how fast locks are, on this machine or in the simulated cluster. */
 #include "cli/bench.h"
+#include "cli/bench_compare.h"
+#include "cli/bench_txn.h"
 #include "cli/commands.h"
 #include "cli/settings.h"
 #include "cli/sim.h"
@@ -28,16 +30,19 @@ static struct {
     const char *designs, *on, *model, *set, *tune, *range, *io, *space, *wire, *provider;
     uint64_t nodes, lock_nodes, clients, rounds;
     bool json;
-    bool design_seen, nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, seconds_seen, ops_seen, rounds_seen, locks_seen,
-        units_seen, held_seen, max_units_seen;
+    bool design_seen, nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, seconds_seen, rounds_seen, units_seen, held_seen,
+        max_units_seen;
 } opts = {.designs = "word", .on = "shm"};
+
+static struct bench_txn_options txns;
 
 static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D[,D...]", "designs to measure, in alternating rounds; default word", &opts.designs,
      &opts.design_seen},
     {"on", 0, ARG_STRING, "WHERE",
      "shm: processes of this machine (default); udp: the same over packets; lab: network namespaces as hosts, and the switch in "
-     "the kernel; node: a memory node on loopback; node-xdp: one in the kernel, in a lab; ofi: one under libfabric; sim: the "
+     "the kernel; node: a memory node on loopback; node-xdp: one in the kernel, in a lab; ofi: one under libfabric; verbs: one "
+     "under libibverbs; sim: the "
      "simulated cluster",
      &opts.on, NULL},
     {"space", 0, ARG_STRING, "WHERE",
@@ -45,7 +50,8 @@ static const struct arg table[] = {
     {"wire", 0, ARG_STRING, "WIRE",
      "lab, or --space: udp (the default), or afxdp: the first client of each host bypasses the network stack where possible",
      &opts.wire, NULL},
-    {"provider", 0, ARG_STRING, "P", "ofi: libfabric's provider, such as tcp, verbs or efa; default tcp", &opts.provider, NULL},
+    {"provider", 0, ARG_STRING, "P", "ofi: libfabric's provider, such as tcp, verbs or efa; default tcp; verbs: the device",
+     &opts.provider, NULL},
     {"model", 0, ARG_STRING, "TESTBED", "sim: the model of the cluster; default 'default'", &opts.model, NULL},
     {"set", 0, ARG_STRING, "FIELD=N[,...]", "sim: override model parameters", &opts.set, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
@@ -53,7 +59,7 @@ static const struct arg table[] = {
      &opts.nodes_seen},
     {"clients", 0, ARG_U64, "N", "clients; default one per core; sim: the model's", &opts.clients, &opts.clients_seen},
     {"threads", 0, ARG_FLAG, NULL, "shm: clients are threads with their own handles, not processes", &params.threads, NULL},
-    {"locks", 0, ARG_U64, "N", "number of locks; default 1000; with --range 1", &params.workload.locks, &opts.locks_seen},
+    {"locks", 0, ARG_U64, "N", "number of locks; default 1000; with --range 1", &params.workload.locks, &txns.locks_seen},
     {"reads", 0, ARG_FRACTION, "F", "fraction of shared acquisitions; default 0", &params.workload.reads, NULL},
     {"objects", 0, ARG_U64, "N", "objects, divided evenly among the locks, whose popularity --zipf describes; default one per lock",
      &params.workload.objects, NULL},
@@ -78,8 +84,22 @@ static const struct arg table[] = {
      &params.local, &params.parted},
     {"lock-nodes", 0, ARG_U64, "N", "sim: clients and locks on N hosts each; --local is then of the operations", &opts.lock_nodes,
      &opts.lock_nodes_seen},
+    {"workload", 0, ARG_STRING, "NAME",
+     "transactions instead of single locks: tpcc, tatp, smallbank, tpcc-shiftlock, tatp-shiftlock or trace", &txns.workload, NULL},
+    {"scale", 0, ARG_U64, "N", "--workload: warehouses of each host, subscribers or accounts; default as in the paper", &txns.scale,
+     &txns.scale_seen},
+    {"sorted", 0, ARG_FLAG, NULL, "--workload: locks in ascending order; default as in the paper", &txns.sorted, NULL},
+    {"together", 0, ARG_FLAG, NULL, "--workload: all locks of a transaction by one call, pawl_lock_all", &txns.together, NULL},
+    {"timeout", 0, ARG_DURATION, "TIME",
+     "--workload: a transaction that has not got all locks by then releases them and is given up; 0: never; default as in the "
+     "paper",
+     &params.workload.timeout_ns, &txns.timeout_seen},
+    {"file", 0, ARG_STRING, "FILE", "--workload trace: lines of txn,type,lock,mode, where mode is S or X", &txns.file, NULL},
+    {"write-trace", 0, ARG_STRING, "FILE", "--workload: write --ops transactions to a file instead of running them", &txns.write,
+     NULL},
     {"names", 0, ARG_FLAG, NULL, "keys are names, not numbers", &params.workload.names, NULL},
-    {"hold", 0, ARG_U64, "NS", "nanoseconds that a lock is held; default 0", &params.workload.hold_ns, NULL},
+    {"hold", 0, ARG_U64, "NS", "nanoseconds that a lock is held; default 0; with --workload as in the paper",
+     &params.workload.hold_ns, &txns.hold_seen},
     {"deaths", 0, ARG_U64, "N",
      "sim: one operation in N ends with the death of the client while it holds the lock; default 0: none", &params.deaths, NULL},
     {"think", 0, ARG_U64, "NS", "nanoseconds between two operations of a client; default 0", &params.workload.think_ns, NULL},
@@ -87,7 +107,7 @@ static const struct arg table[] = {
      &opts.seconds_seen},
     {"warmup", 0, ARG_DURATION, "S", "sim: virtual seconds before the measuring begins; default 0", &params.warmup_ns,
      &opts.warmup_seen},
-    {"ops", 0, ARG_U64, "N", "operations of a round, of all clients together, instead of --seconds", &params.ops, &opts.ops_seen},
+    {"ops", 0, ARG_U64, "N", "operations of a round, of all clients together, instead of --seconds", &params.ops, &txns.ops_seen},
     {"rounds", 0, ARG_U64, "R", "number of rounds, of which medians are printed; default 3; sim: 1", &opts.rounds,
      &opts.rounds_seen},
     {"seed", 0, ARG_U64, "N", "seed of the choice of locks and of the simulation; default 1", &params.workload.seed, NULL},
@@ -96,10 +116,13 @@ static const struct arg table[] = {
 
 static const struct args usage = {
     .command = "pawl bench",
-    .usage = "[--design D[,D...]] [--on shm|udp|lab|node|node-xdp|ofi|sim] [OPTION]...",
+    .usage =
+        "[--design D[,D...]] [--on shm|udp|lab|node|node-xdp|ofi|verbs|sim] [OPTION]...\n       pawl bench compare BEFORE.json "
+        "AFTER.json [--json]",
     .about = "Runs clients that lock and unlock, and prints throughput and latencies. With several designs the rounds alternate, "
              "and each\n"
-             "design is compared with the last one. On shared memory one acquisition in eight is timed. Every grant is validated.",
+             "design is compared with the last one. On shared memory one acquisition in eight is timed. Every grant is validated.\n"
+             "'compare' reads two results of --json and tells whether they differ by more than their noise.",
     .after =
         "Examples:\n"
         "  pawl bench --clients 4 --locks 1M --zipf 0.99 --reads 0.9\n"
@@ -109,9 +132,11 @@ static const struct args usage = {
         "  pawl bench --on lab --design fisslock,netlock,srvlock --nodes 2\n"
         "  pawl bench --on node --design shiftlock,cas-backoff,dslr --clients 16 --locks 1\n"
         "  pawl bench --on ofi --provider tcp --design shiftlock64,word --clients 4\n"
+        "  pawl bench --on udp --design fisslock --workload tpcc --scale 100 --together\n"
         "  pawl bench --on sim --model shiftlock-testbed --design word,cas-backoff --locks 10M\n\n"
         "Ctrl-C ends it with what was measured so far.\n"
         "Exit status: 0 measured, 1 two clients held a lock that only one may hold, 2 wrong usage, 69 the benchmark could not run.",
+    .words_max = 3,
     ARGS_TABLE(table),
 };
 
@@ -133,6 +158,7 @@ static unsigned substrate(const struct bench_params *p)
 {
     return p->simulated ? DESIGN_ON_SIM
            : p->node    ? p->lab        ? DESIGN_ON_NODE_XDP
+                          : p->verbs    ? DESIGN_ON_VERBS
                           : p->provider ? DESIGN_ON_OFI
                                         : DESIGN_ON_NODE
            : p->packets ? DESIGN_ON_UDP
@@ -193,14 +219,16 @@ static int choose_substrate(struct bench_params *p)
     p->simulated = !strcmp(opts.on, "sim");
     p->packets = !strcmp(opts.on, "lab") || !strcmp(opts.on, "udp");
     bool ofi = !strcmp(opts.on, "ofi");
-    p->node = !strcmp(opts.on, "node") || !strcmp(opts.on, "node-xdp") || ofi;
-    p->provider = !ofi ? NULL : opts.provider ? opts.provider : "tcp";
-    if (opts.provider && !ofi)
-        return args_complain(&usage, "--provider goes with --on ofi");
+    p->verbs = !strcmp(opts.on, "verbs");
+    p->node = !strcmp(opts.on, "node") || !strcmp(opts.on, "node-xdp") || ofi || p->verbs;
+    p->provider = opts.provider ? opts.provider : ofi ? "tcp" : NULL;
+    if (opts.provider && !ofi && !p->verbs)
+        return args_complain(&usage, "--provider goes with --on ofi and --on verbs");
     p->lab = !strcmp(opts.on, "lab") || !strcmp(opts.on, "node-xdp");
     bool hosts = p->packets || p->lab; /* has several */
     if (!p->simulated && !p->packets && !p->node && strcmp(opts.on, "shm"))
-        return args_complain(&usage, "there is no substrate '%s'; there are shm, udp, lab, node, node-xdp, ofi and sim", opts.on);
+        return args_complain(&usage, "there is no substrate '%s'; there are shm, udp, lab, node, node-xdp, ofi, verbs and sim",
+                             opts.on);
     if (p->simulated && p->threads)
         return args_complain(&usage, "--threads is for --on shm: simulated clients have neither threads nor processes");
     if ((p->packets || p->node) && p->threads)
@@ -339,9 +367,9 @@ static int choose_rounds(struct bench_params *p)
     uint64_t rounds = opts.rounds_seen ? opts.rounds : p->simulated ? 1 : SHM_ROUNDS;
     if (!rounds || rounds > BENCH_ROUNDS_MAX)
         return out_of_bounds("rounds", 1, BENCH_ROUNDS_MAX);
-    if (opts.ops_seen && (opts.seconds_seen || opts.warmup_seen))
+    if (txns.ops_seen && (opts.seconds_seen || opts.warmup_seen))
         return args_complain(&usage, "--ops does not go with --%s", opts.seconds_seen ? "seconds" : "warmup");
-    if (opts.ops_seen && !p->ops)
+    if (txns.ops_seen && !p->ops)
         return args_complain(&usage, "--ops must be at least 1");
     if (opts.seconds_seen && !p->seconds_ns)
         return args_complain(&usage, "--seconds must be more than 0");
@@ -378,7 +406,7 @@ static int choose_io(const struct bench_params *p, struct workload *w)
         return args_complain(&usage, "%s", fault);
     if (w->io == IO_OLTP && p->ops)
         return args_complain(&usage, "oltp's clients depend on each other: --seconds, not --ops");
-    if (!p->simulated || opts.range || opts.locks_seen || opts.held_seen || p->partitioned)
+    if (!p->simulated || opts.range || txns.locks_seen || opts.held_seen || p->partitioned)
         return args_complain(&usage, "--io is for --on sim, and chooses locks and ranges itself");
     if (w->units < 2 || w->units > ZIPF_ITEMS_MAX || (opts.max_units_seen && w->max_units < w->units))
         return args_complain(&usage, "--units must be between 2 and %" PRIu64 ", and no more than --max-units", ZIPF_ITEMS_MAX);
@@ -402,7 +430,7 @@ static int choose_ranges(const struct bench_params *p, struct workload *w)
         return out_of_bounds("units", 2, ZIPF_ITEMS_MAX);
     if (w->held > BENCH_HELD_MAX || w->held > w->units / 4)
         return args_complain(&usage, "--held must be at most %d, and at most a quarter of --units", BENCH_HELD_MAX);
-    if (!opts.locks_seen)
+    if (!txns.locks_seen)
         w->locks = 1;
     return choose_lengths(w);
 }
@@ -431,7 +459,9 @@ static int choose(struct bench_params *p)
         status = check_locks(p);
     if (!status)
         status = choose_rounds(p);
-    return status ? status : choose_ranges(p, &p->workload);
+    if (!status)
+        status = choose_ranges(p, &p->workload);
+    return status ? status : bench_choose_txn(&usage, &txns, p);
 }
 
 /* ---- the run ---- */
@@ -460,9 +490,18 @@ static int run(struct bench_params *p, struct bench_result *results)
 
 static int run_bench(struct args_rest *rest)
 {
+    if (rest->count) {
+        if (strcmp(rest->words[0], "compare") != 0)
+            return args_complain(&usage, "unexpected argument '%s'", rest->words[0]);
+        if (rest->count != 3)
+            return args_complain(&usage, "'compare' takes two files that 'pawl bench --json' wrote");
+        return bench_compare(rest->words[1], rest->words[2], opts.json);
+    }
     int status = choose(&params);
     if (status)
         return status;
+    if (txns.write)
+        return bench_write_trace(&txns, &params);
     struct bench_result *results = calloc(BENCH_DESIGNS_MAX, sizeof *results);
     if (!results)
         return cli_say("bench", EXIT_UNAVAILABLE, "out of memory");

@@ -25,6 +25,7 @@ static void print_heading(const struct bench_params *p)
     printf("%s", p->simulated  ? "simulated cluster"
                  : p->place    ? p->place
                  : p->lab      ? p->node ? "memory node in the kernel of a lab, processes" : "lab, processes"
+                 : p->verbs    ? "memory node on this machine by libibverbs, processes"
                  : p->provider ? "memory node on loopback by libfabric, processes"
                  : p->node     ? "memory node on loopback, processes"
                  : p->packets  ? "UDP on loopback, processes"
@@ -36,6 +37,9 @@ static void print_heading(const struct bench_params *p)
         printf(" of %u hosts", p->nodes);
     printf("; %u client%s, %" PRIu64 " lock%s%s", p->clients, p->clients == 1 ? "" : "s", w->locks, w->locks == 1 ? "" : "s",
            w->names ? " by name" : "");
+    if (w->txn)
+        printf(", transactions%s%s", w->txn->sorted ? " in the order of their locks" : "",
+               w->together ? ", all locks by one call" : "");
     for (unsigned i = 0; i < w->length_count; i++)
         printf("%s%" PRIu64, i ? "," : ", ranges of ", w->lengths[i]);
     if (w->length_count)
@@ -80,13 +84,34 @@ static void print_row(const struct bench_params *p, const struct bench_result *r
         printf("%u of %u clients went past the network stack\n", s->fast, p->clients);
 }
 
+/* Transactions by type, each design's. */
+static void print_types(const struct bench_params *p, const struct bench_result *r, const struct bench_summary *s)
+{
+    if (!p->workload.txn)
+        return;
+    printf("\n%s: %" PRIu64 " transactions given up\n%-20s %10s %9s %9s %9s\n", r->design->name, s->timeouts, "type", "count",
+           "p50", "p90", "p99");
+    for (unsigned i = 0; i < txn_types(p->workload.txn->kind); i++) {
+        const struct bench_type *t = &s->types[i];
+        if (!t->count)
+            continue;
+        printf("%-20s %10" PRIu64, txn_type_name(p->workload.txn->kind, i), t->count);
+        print_duration(t->p50_ns);
+        print_duration(t->p90_ns);
+        print_duration(t->p99_ns);
+        putchar('\n');
+    }
+}
+
 /* The words of the table. */
 static void print_legend(const struct bench_params *p)
 {
-    printf("\ngoodput/s   locks that were acquired and released per second, by all clients; the median of the rounds\n"
-           "p50...p99.9 time to get the lock: half of the acquisitions, ... 999 of 1000 took no longer\n"
+    printf("\ngoodput/s   %s per second, by all clients; the median of the rounds\n"
+           "p50...p99.9 time to get %s: half of the acquisitions, ... 999 of 1000 took no longer\n"
            "fairness    how far clients are apart: standard deviation of their counts, in parts of the mean; 0: all did as much\n"
-           "violations  grants that excluded each other and were there at the same time; 0 unless a design is wrong\n");
+           "violations  grants that excluded each other and were there at the same time; 0 unless a design is wrong\n",
+           p->workload.txn ? "transactions that had all their locks and released them" : "locks that were acquired and released",
+           p->workload.txn ? "all locks of a transaction" : "the lock");
     if (p->simulated)
         printf("verbs       accesses to remote memory per lock and unlock; trips: round trips until the lock is acquired\n");
     if (p->design_count > 1)
@@ -239,6 +264,23 @@ static void json_wire(struct json *j, const struct bench_params *p, const struct
     json_u64_if(j, "afxdp_clients", p->packets, s->fast);
 }
 
+static void json_types(struct json *j, const struct bench_params *p, const struct bench_summary *s)
+{
+    if (!p->workload.txn)
+        return;
+    json_array(j, "transactions");
+    for (unsigned i = 0; i < txn_types(p->workload.txn->kind); i++) {
+        json_object(j, NULL);
+        json_string(j, "type", txn_type_name(p->workload.txn->kind, i));
+        json_u64(j, "count", s->types[i].count);
+        json_u64(j, "p50_ns", s->types[i].p50_ns);
+        json_u64(j, "p90_ns", s->types[i].p90_ns);
+        json_u64(j, "p99_ns", s->types[i].p99_ns);
+        json_end(j);
+    }
+    json_end(j);
+}
+
 static void json_result(struct json *j, const struct bench_params *p, const struct bench_result *r, const struct bench_summary *s)
 {
     static const char *const percentiles[] = {"p50_ns", "p90_ns", "p99_ns", "p999_ns", "p20_ns"};
@@ -246,6 +288,7 @@ static void json_result(struct json *j, const struct bench_params *p, const stru
     json_string(j, "design", r->design->name);
     json_string(j, "on",
                 p->simulated  ? "sim"
+                : p->verbs    ? "verbs"
                 : p->provider ? "ofi"
                 : p->node     ? p->lab ? "node-xdp" : "node"
                 : p->lab      ? "lab"
@@ -270,9 +313,14 @@ static void json_result(struct json *j, const struct bench_params *p, const stru
     json_decimal(j, "wall_seconds", s->wall_ns, 9);
     json_u64(j, "peak_rss", s->peak_rss);
     json_u64(j, "goodput", (uint64_t)(s->goodput + 0.5));
+    json_array(j, "goodputs"); /* of the rounds */
+    for (unsigned i = 0; i < r->round_count; i++)
+        json_u64(j, NULL, (uint64_t)(bench_goodput(&r->rounds[i]) + 0.5));
+    json_end(j);
     for (unsigned i = 0; i < countof(percentiles); i++)
         json_u64(j, percentiles[i], s->latency_ns[i]);
     json_thousandths(j, "fairness", s->fairness);
+    json_types(j, p, s);
     json_costs(j, p, s);
     json_series(j, p, r);
     json_counters(j, p, r->design);
@@ -303,8 +351,12 @@ int bench_print(const struct bench_params *p, const struct bench_result *results
         else
             print_row(p, &results[i], &s);
     }
-    for (unsigned i = 0; i < p->design_count && !json; i++)
+    for (unsigned i = 0; i < p->design_count && !json; i++) {
+        struct bench_summary s;
+        bench_summarize(&results[i], &results[p->design_count - 1], &s);
+        print_types(p, &results[i], &s);
         print_series(p, &results[i]);
+    }
     if (!json)
         print_legend(p);
     return json && json_finish(&j) ? EXIT_UNAVAILABLE : 0;

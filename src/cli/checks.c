@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/doctor.h"
 #include "dataplane/xdp/loader.h"
-#include "fabric/ofi.h"
+#include "fabric/rdma.h"
 #include "fabric/shm.h"
 #include "lib/explain.h"
 
@@ -197,8 +197,8 @@ static void check_rdma(struct check *c)
     }
     free(names);
     found(c, devices, CHECK_COULD,
-          "'pawl serve --on ofi --provider verbs' would use one; without a card, 'modprobe rdma_rxe' makes one of software",
-          "%s%s%s", first, devices > 1 ? " and others" : "", devices ? "; see the providers below" : "");
+          "'pawl serve --on verbs' would use one; without a card, 'rdma link add rxe0 type rxe netdev eth0' makes one of software",
+          "%s%s%s", first, devices > 1 ? " and others" : "", devices ? "; see the devices below" : "");
 }
 
 static void check_libfabric(struct check *c)
@@ -206,6 +206,13 @@ static void check_libfabric(struct check *c)
     const char *version = ofi_version();
     found(c, version, CHECK_COULD, "'pawl serve --on ofi' needs it; the Debian package is libfabric1", "%s%s",
           version ? "version " : "", version ? version : explained());
+}
+
+static void check_libibverbs(struct check *c)
+{
+    bool there = ibv_loads();
+    found(c, there, CHECK_COULD, "'pawl serve --on verbs' needs it; the Debian packages are libibverbs1 and ibverbs-providers",
+          "%s", there ? "installed" : explained());
 }
 
 /* Bursts that do not fit are lost, and said again later. */
@@ -240,6 +247,7 @@ const struct check_row checks[] = {
     {"BPF and XDP", check_bpf},
     {"RDMA", check_rdma},
     {"libfabric", check_libfabric},
+    {"libibverbs", check_libibverbs},
     {"UDP", check_udp},
 };
 const size_t check_count = countof(checks);

@@ -25,6 +25,7 @@ extern const struct command cmd_sim;
 extern const struct command cmd_space;
 extern const struct command cmd_switch;
 extern const struct command cmd_top;
+extern const struct command cmd_key;
 extern const struct command cmd_tune;
 
 /* Parses the options, argv[0] being the command's name, and runs the command. The exit status. */

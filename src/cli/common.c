@@ -15,11 +15,17 @@
 #include <string.h>
 #include <unistd.h>
 
+const char *cli_key_file;
+
 int command_run(const struct command *c, int argc, char **argv)
 {
     struct args_rest rest;
     int status = args_parse(c->usage, argc, argv, &rest);
-    return status == ARGS_RUN ? c->run(&rest) : status;
+    if (status != ARGS_RUN)
+        return status;
+    if (cli_key_file && setenv("PAWL_KEY", cli_key_file, 1))
+        return cli_say("key", EXIT_UNAVAILABLE, "out of memory");
+    return c->run(&rest);
 }
 
 /* ---- complaints ---- */

@@ -36,12 +36,24 @@ void cli_catch(int signal, int flags); /* flags of sigaction() */
 
 #define PLACE_LEN 4200 /* a path and "local:" */
 
+/* The row of the option --key: it takes the place of $PAWL_KEY, which the library reads. */
+extern const char *cli_key_file;
+#define CLI_KEY_OPTION                                                                                                             \
+    {                                                                                                                              \
+        "key", 0, ARG_STRING, "FILE", "key file of a rack whose packets are tagged; default $PAWL_KEY; see pawl key",              \
+            &cli_key_file, NULL                                                                                                    \
+    }
+
 /* The row of the option --space, which every subcommand has, and where its value goes. */
 #define CLI_SPACE_OPTION(to)                                                                                                       \
-    {                                                                                                                              \
-        "space", 0, ARG_STRING, "URI",                                                                                             \
-            "local:NAME, system:NAME, local:/PATH or pawl://ADDRESS:PORT/SPACE; default $PAWL_SPACE, else local:", (to), NULL      \
-    }
+    {"space",                                                                                                                      \
+     0,                                                                                                                            \
+     ARG_STRING,                                                                                                                   \
+     "URI",                                                                                                                        \
+     "local:NAME, system:NAME, local:/PATH or pawl://ADDRESS:PORT/SPACE; default $PAWL_SPACE, else local:",                        \
+     (to),                                                                                                                         \
+     NULL},                                                                                                                        \
+        CLI_KEY_OPTION
 #define CLI_JSON_OPTION(to)                                                                                                        \
     {                                                                                                                              \
         "json", 0, ARG_FLAG, NULL, "print one JSON object", (to), NULL                                                             \

@@ -2,6 +2,7 @@
 #include "cli/daemon.h"
 #include "cli/notify.h"
 #include "node/http.h"
+#include "wire/key_file.h"
 #include "world/world.h"
 
 #include <errno.h>
@@ -143,6 +144,18 @@ int daemon_begin(const struct args *usage, const struct daemon_options *o)
     if (!status && o->http && listen_for_http(at))
         status = cli_say(usage->command + strlen("pawl "), EXIT_UNAVAILABLE, "%s", explained());
     return status;
+}
+
+int daemon_keys(const struct args *usage, const struct seal_ring **out)
+{
+    static struct seal_ring ring;
+    if (key_file_find(NULL, &ring))
+        return cli_say(usage->command + strlen("pawl "), EXIT_UNAVAILABLE, "%s", explained());
+    if (ring.count && ring.number)
+        return cli_say(usage->command + strlen("pawl "), EXIT_UNAVAILABLE,
+                       "the key file has the key of host %u, and a daemon needs the cluster's", ring.number);
+    *out = &ring;
+    return 0;
 }
 
 int daemon_checked(const struct daemon_options *o)

@@ -12,6 +12,7 @@ struct daemon_options {
 };
 /* clang-format off */
 #define DAEMON_OPTIONS(to_)                                                                                                        \
+    CLI_KEY_OPTION,                                                                                                                \
     {"log", 0, ARG_STRING, "FORMAT", "format of the log on standard error: text or json; default text", &(to_)->log, NULL},                        \
     {"http", 0, ARG_STRING, "[ADDRESS:]PORT", "where to answer HTTP: the live page, /metrics, /healthz, /readyz; default nowhere; a port alone: on loopback", \
      &(to_)->http, NULL},                                                                                                                   \
@@ -22,6 +23,9 @@ struct daemon_options {
 
 /* Signals end it, its log begins, and it listens for HTTP. 0, or the exit status after a complaint. */
 int daemon_begin(const struct args *usage, const struct daemon_options *o);
+
+/* The keys of --key, which must be the cluster's; none: packets are not tagged. The exit status after a complaint, or 0. */
+int daemon_keys(const struct args *usage, const struct seal_ring **out);
 
 /* DAEMON_RUN; or, with --check, the exit status: all options are fine. */
 #define DAEMON_RUN (-1)

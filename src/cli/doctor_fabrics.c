@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pawl doctor: libfabric's providers and devices on this machine, and what each design could use there. */
+/* pawl doctor: libfabric's providers and libibverbs' devices on this machine, and what each design could use there. */
 #include "cli/doctor.h"
-#include "fabric/ofi.h"
+#include "fabric/rdma.h"
 
 #include <string.h>
 
@@ -24,9 +24,42 @@ static int add(void *ctx, const struct ofi_provider *p)
     return 0;
 }
 
-static bool runs_on(const struct design *d, const struct ofi_provider *p)
+/* A fabric that designs could run on. `missing`: the reason why none can; null: they can. */
+struct ground {
+    unsigned substrate;
+    uint32_t caps;
+    const char *missing;
+};
+
+static bool runs_on(const struct design *d, struct ground g)
 {
-    return d->kind == DESIGN_MAIN && d->substrates & DESIGN_ON_OFI && !p->missing && !(d->needs & ~p->caps);
+    return d->kind == DESIGN_MAIN && d->substrates & g.substrate && !g.missing && !(d->needs & ~g.caps);
+}
+
+static void print_designs(struct ground g)
+{
+    printf("designs");
+    for (const struct design *d = NULL; (d = design_next(d));)
+        if (runs_on(d, g))
+            printf(" %s", d->name);
+    putchar('\n');
+}
+
+static void json_designs(struct json *j, struct ground g)
+{
+    json_bits(j, "caps", g.caps, fab_cap_name);
+    json_array(j, "designs");
+    for (const struct design *d = NULL; (d = design_next(d));)
+        if (runs_on(d, g))
+            json_string(j, NULL, d->name);
+    json_end(j);
+}
+
+/* ---- libfabric ---- */
+
+static struct ground ground_of(const struct ofi_provider *p)
+{
+    return (struct ground){.substrate = DESIGN_ON_OFI, .caps = p->caps, .missing = p->missing};
 }
 
 static void print_provider(const struct ofi_provider *p)
@@ -37,12 +70,9 @@ static void print_provider(const struct ofi_provider *p)
         printf("lacks %s\n", p->missing);
         return;
     }
-    printf("%s; a batch is %s; designs", bits_text(p->caps, fab_cap_name, ", ", caps, sizeof caps),
+    printf("%s; a batch is %s; ", bits_text(p->caps, fab_cap_name, ", ", caps, sizeof caps),
            p->ordered ? "one round trip" : "a round trip for each verb");
-    for (const struct design *d = NULL; (d = design_next(d));)
-        if (runs_on(d, p))
-            printf(" %s", d->name);
-    putchar('\n');
+    print_designs(ground_of(p));
 }
 
 static void json_provider(struct json *j, const struct ofi_provider *p)
@@ -52,20 +82,11 @@ static void json_provider(struct json *j, const struct ofi_provider *p)
     json_string(j, "device", p->device);
     json_string(j, "lacks", p->missing);
     json_bool(j, "ordered", p->ordered);
-    json_array(j, "caps");
-    for (unsigned i = 0; i < FAB_CAPS; i++)
-        if (p->caps >> i & 1)
-            json_string(j, NULL, fab_cap_name(i));
-    json_end(j);
-    json_array(j, "designs");
-    for (const struct design *d = NULL; (d = design_next(d));)
-        if (runs_on(d, p))
-            json_string(j, NULL, d->name);
-    json_end(j);
+    json_designs(j, ground_of(p));
     json_end(j);
 }
 
-void fabrics_print(struct json *j)
+static void print_providers(struct json *j)
 {
     static struct list list;
     bool listed = ofi_version() && !ofi_providers(add, &list);
@@ -80,4 +101,61 @@ void fabrics_print(struct json *j)
             print_provider(&list.at[i]);
     if (j)
         json_end(j);
+}
+
+/* ---- libibverbs ---- */
+
+struct ports {
+    struct json *json;
+    unsigned count;
+};
+
+static int print_port(void *ctx, const struct ibv_port_found *p)
+{
+    struct ports *ports = ctx;
+    struct json *j = ports->json;
+    const struct ground g = {.substrate = DESIGN_ON_VERBS, .caps = IBV_CAPS, .missing = p->missing};
+    const char *layer = p->ethernet ? "RoCE" : "InfiniBand", *atomic = p->cpu_atomic ? "are" : "are not";
+    char ip[NET_ADDR_TEXT] = "";
+    if (net_addr_known(p->at))
+        net_addr_print_ip(p->at, ip);
+    if (j) {
+        json_object(j, NULL);
+        json_string(j, "device", p->device);
+        json_u64(j, "port", p->port);
+        json_string(j, "layer", layer);
+        json_string(j, "address", *ip ? ip : NULL);
+        json_bool(j, "active", p->active);
+        json_bool(j, "cpu_atomic", p->cpu_atomic);
+        json_string(j, "lacks", p->missing);
+        json_designs(j, g);
+        json_end(j);
+        return 0;
+    }
+    if (!ports->count++)
+        printf("\nlibibverbs, 'pawl serve --on verbs --listen ADDRESS', dense keys:\n");
+    printf("  %-16s port %u, %s%s%s, link %s; ", p->device, p->port, layer, *ip ? ", " : "", ip, p->active ? "up" : "down");
+    if (p->missing)
+        printf("lacks %s\n", p->missing);
+    else {
+        printf("atomics %s atomic with the CPU's; ", atomic);
+        print_designs(g);
+    }
+    return 0;
+}
+
+static void print_ports(struct json *j)
+{
+    struct ports ports = {.json = j};
+    if (j)
+        json_array(j, "devices");
+    ibv_ports(print_port, &ports);
+    if (j)
+        json_end(j);
+}
+
+void fabrics_print(struct json *j)
+{
+    print_providers(j);
+    print_ports(j);
 }

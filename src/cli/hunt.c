@@ -13,6 +13,7 @@
 
 #define SEED_BITS 40 /* of the first seed: short enough to type */
 #define SHRINK_NS (60 * NS_PER_S)
+#define REACHED_LEN 80   /* two numbers and words */
 #define LINES_BEFORE 24u /* of the trace, up to the violation; */
 #define LINES_AFTER 4u   /* and behind it */
 #define LINE_LEN 256
@@ -20,18 +21,18 @@
 static struct {
     const char *design, *faults;
     uint64_t minutes, jobs, seed, seeds, campaign, seed_limit;
-    bool json, no_shrink;
+    bool jobs_given, json, no_shrink;
 } opts = {.faults = "all", .minutes = 10, .seed = UINT64_MAX, .seed_limit = 60 * NS_PER_S};
 
 static const struct arg table[] = {
     {"minutes", 0, ARG_U64, "N", "how long to hunt; 0: until a failure; default 10", &opts.minutes, NULL},
-    {"jobs", 0, ARG_U64, "N", "runs at a time; default one per core", &opts.jobs, NULL},
+    {"jobs", 0, ARG_U64, "N", "runs at a time; default one per core", &opts.jobs, &opts.jobs_given},
     {"design", 0, ARG_STRING, "D[,D...]", "designs in turns; default all offered ones that run in the simulation", &opts.design,
      NULL},
     {"faults", 0, ARG_STRING, "LIST", "all, none, or names with commas between; default all", &opts.faults, NULL},
     {"seed", 0, ARG_U64, "N", "the first seed; default a random one", &opts.seed, NULL},
     {"seeds", 0, ARG_U64, "N", "at most so many seeds of each design; default no bound", &opts.seeds, NULL},
-    {"campaign", 0, ARG_U64, "N", "1 to 3, as 'pawl sim' has them; default mostly 2", &opts.campaign, NULL},
+    {"campaign", 0, ARG_U64, "N", "1 to 3, as 'pawl sim' has them; default each, mostly 2", &opts.campaign, NULL},
     {"seed-limit", 0, ARG_DURATION, "TIME", "CPU time after which a seed counts as hanging; default 60s", &opts.seed_limit, NULL},
     {"no-shrink", 0, ARG_FLAG, NULL, "leave the failure as it was found", &opts.no_shrink, NULL},
     {"json", 0, ARG_FLAG, NULL, "print one JSON object", &opts.json, NULL},
@@ -68,7 +69,8 @@ static int choose(struct hunt_params *p)
     const char *list = opts.design;
     for (char name[TEXT_WORD_LEN]; text_next(&list, name);) {
         const struct design *d = sim_design(&usage, name);
-        int status = d ? add(p, d) : EXIT_USAGE;
+        int status = d ? sim_check_faults(&usage, opts.faults, p->faults, d) : EXIT_USAGE;
+        status = status ? status : add(p, d);
         if (status)
             return status;
     }
@@ -81,8 +83,10 @@ static int prepare(struct hunt_params *p)
     if (!faults_parse(opts.faults, &p->faults))
         return args_complain(&usage, "--faults: '%s' is neither all nor none nor a list of faults; 'pawl sim --help' names them",
                              opts.faults);
-    if (opts.jobs > HUNT_JOBS_MAX)
+    if (opts.jobs_given && (!opts.jobs || opts.jobs > HUNT_JOBS_MAX))
         return args_complain(&usage, "--jobs must be between 1 and %u", HUNT_JOBS_MAX);
+    if (!opts.seed_limit)
+        return args_complain(&usage, "--seed-limit must be more than 0");
     if (opts.campaign > CAMPAIGN_BESIDE)
         return args_complain(&usage, "--campaign must be between %d and %d", CAMPAIGN_FIXED, CAMPAIGN_BESIDE);
     if (opts.seed == UINT64_MAX && getrandom(&opts.seed, sizeof opts.seed, 0) != (ssize_t)sizeof opts.seed)
@@ -104,11 +108,21 @@ static double per_second(const struct hunt_sum *s, uint64_t n)
     return s->ns ? (double)n * (double)NS_PER_S / (double)s->ns : 0;
 }
 
+/* Empty if the compiler does not count them. */
+static void reached_text(char out[REACHED_LEN], const struct hunt_sum *s)
+{
+    *out = 0;
+    if (s->branches)
+        snprintf(out, REACHED_LEN, ", %" PRIu64 " of %" PRIu64 " branches reached", s->reached, s->branches);
+}
+
 static void show(void *ctx, const struct hunt_sum *s)
 {
+    char reached[REACHED_LEN];
     (void)ctx;
-    fprintf(stderr, "\r%" PRIu64 " s: %" PRIu64 " seeds (%.0f/s), %" PRIu64 " grants, %" PRIu64 " faults, %.1f M events/s  ",
-            s->ns / NS_PER_S, s->seeds, per_second(s, s->seeds), s->grants, s->faults, per_second(s, s->events) / 1e6);
+    reached_text(reached, s);
+    fprintf(stderr, "\r%" PRIu64 " s: %" PRIu64 " seeds (%.0f/s), %" PRIu64 " grants, %" PRIu64 " faults, %.1f M events/s%s  ",
+            s->ns / NS_PER_S, s->seeds, per_second(s, s->seeds), s->grants, s->faults, per_second(s, s->events) / 1e6, reached);
 }
 
 static void command_text(char out[REPLAY_LEN], const struct hunt_failure *f)
@@ -171,8 +185,9 @@ static void json_failure(struct json *j, const struct hunt_failure *f, const cha
 
 static int report(const struct hunt_params *p, const struct hunt_sum *s, struct hunt_failure *f)
 {
-    char first[REPLAY_LEN];
+    char first[REPLAY_LEN], reached[REACHED_LEN];
     unsigned runs = 0;
+    reached_text(reached, s);
     if (f->found) {
         command_text(first, f);
         if (!opts.no_shrink)
@@ -189,6 +204,10 @@ static int report(const struct hunt_params *p, const struct hunt_sum *s, struct 
         json_u64(&j, "faults", s->faults);
         json_double(&j, "seconds", (double)s->ns / (double)NS_PER_S);
         json_double(&j, "cpu_seconds", (double)s->cpu_ns / (double)NS_PER_S);
+        if (s->branches) {
+            json_u64(&j, "branches_reached", s->reached);
+            json_u64(&j, "branches", s->branches);
+        }
         json_bool(&j, "interrupted", cli_signal);
         if (f->found)
             json_failure(&j, f, first, runs);
@@ -197,10 +216,9 @@ static int report(const struct hunt_params *p, const struct hunt_sum *s, struct 
         return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
     }
     printf("%" PRIu64 " seeds of %u designs from seed %" PRIu64 " in %.0f s (%.0f/s): %" PRIu64 " grants, %" PRIu64
-           " faults, %.1f M "
-           "events/s\n",
+           " faults, %.1f M events/s%s\n",
            s->seeds, p->count, p->seed, (double)s->ns / (double)NS_PER_S, per_second(s, s->seeds), s->grants, s->faults,
-           per_second(s, s->events) / 1e6);
+           per_second(s, s->events) / 1e6, reached);
     if (f->found)
         print_failure(f, first, runs);
     else

@@ -22,6 +22,7 @@ static const struct row {
     {"switch", &cmd_switch, "run the switch of a rack, in the kernel or in software"},
     {"rules", &cmd_rules, "show how locks are divided among racks, and move some while clients run"},
     {"policy", &cmd_policy, "show counters of NetLock's switch, and set its policies while it runs"},
+    {"key", &cmd_key, "make the keys by which packets of a rack are authenticated"},
     {"sim", &cmd_sim, "test designs in simulated clusters with faults"},
     {"hunt", &cmd_hunt, "run random seeds of all designs until one fails, and shrink that failure"},
     {"bench", &cmd_bench, "measure designs on this machine or in the simulated cluster"},

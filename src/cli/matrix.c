@@ -6,10 +6,10 @@
 #include <string.h>
 
 /* Bit numbers of design.h's flags. */
-enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC, DEADLOCK, CALLS, SPLIT, BAST, SEMAPHORE };
-enum { SHM, SIM, UDP, NODE, NODE_XDP, OFI };
-static_assert(1 << SEMAPHORE == DESIGN_SEMAPHORE && SEMAPHORE + 1 == DESIGN_FEATURES, "features in the order of their bits");
-static_assert(1 << OFI == DESIGN_ON_OFI && OFI + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
+enum { EXCLUSIVE, SHARED, TOKENS, RECOVERY, TIMEOUT, CONVERT, RANGES, ASYNC, DEADLOCK, CALLS, SPLIT, BAST, SEMAPHORE, VALUES };
+enum { SHM, SIM, UDP, NODE, NODE_XDP, OFI, VERBS };
+static_assert(1 << VALUES == DESIGN_VALUES && VALUES + 1 == DESIGN_FEATURES, "features in the order of their bits");
+static_assert(1 << VERBS == DESIGN_ON_VERBS && VERBS + 1 == DESIGN_SUBSTRATES, "substrates in the order of their bits");
 
 /* A design that offers everything but ranges; its tests of the contract, of recovery and of asynchronous operations. A test on
  * shared memory of that name runs for each such design (tests/meson.build). */
@@ -21,6 +21,8 @@ static_assert(1 << OFI == DESIGN_ON_OFI && OFI + 1 == DESIGN_SUBSTRATES, "substr
 #define FAR(test) [EXCLUSIVE] = (test), [TOKENS] = (test), [RECOVERY] = (test), [TIMEOUT] = (test)
 #define FAR_OFI [EXCLUSIVE] = "udp/node_ofi", [TOKENS] = "udp/node_ofi", [RECOVERY] = "udp/ofi_trial", [TIMEOUT] = "udp/node_ofi"
 #define FAR_OFI_WHOLE FAR_OFI, [SHARED] = "udp/node_ofi", [CONVERT] = "udp/node_ofi", [ASYNC] = "udp/node_ofi"
+#define FAR_VERBS FAR("rdma-vm/run")
+#define FAR_VERBS_WHOLE FAR_WHOLE("rdma-vm/run", "rdma-vm/run")
 #define FAR_WHOLE(test, async) FAR(test), [SHARED] = (test), [CONVERT] = (test), [ASYNC] = (async)
 
 static const struct proof {
@@ -28,11 +30,18 @@ static const struct proof {
     unsigned substrate;
     const char *tests[DESIGN_FEATURES];
 } proofs[] = {
-    {"word", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [BAST] = "udp/beside", [SEMAPHORE] = "udp/beside"}},
-    {"word", SIM, {WHOLE("sim/word", "sim/word", "sim/word"), [BAST] = "sim/beside", [SEMAPHORE] = "sim/beside"}},
-    {"word", NODE, {FAR_WHOLE("udp/node", "udp/node_async"), [BAST] = "udp/beside", [SEMAPHORE] = "udp/beside"}},
-    {"word", NODE_XDP, {FAR_WHOLE("lab/node", "lab/node"), [BAST] = "lab/node", [SEMAPHORE] = "lab/node"}},
+    {"word",
+     SHM,
+     {WHOLE("shm/contract", "shm/kill", "shm/async"), [BAST] = "udp/beside", [SEMAPHORE] = "udp/beside", [VALUES] = "udp/beside"}},
+    {"word",
+     SIM,
+     {WHOLE("sim/word", "sim/word", "sim/word"), [BAST] = "sim/beside", [SEMAPHORE] = "sim/beside", [VALUES] = "sim/beside"}},
+    {"word",
+     NODE,
+     {FAR_WHOLE("udp/node", "udp/node_async"), [BAST] = "udp/beside", [SEMAPHORE] = "udp/beside", [VALUES] = "udp/beside"}},
+    {"word", NODE_XDP, {FAR_WHOLE("lab/node", "lab/node"), [BAST] = "lab/node", [SEMAPHORE] = "lab/node", [VALUES] = "lab/node"}},
     {"word", OFI, {FAR_OFI_WHOLE, [BAST] = "udp/node_ofi", [SEMAPHORE] = "udp/node_ofi"}},
+    {"word", VERBS, {FAR_VERBS_WHOLE, [BAST] = "rdma-vm/run", [SEMAPHORE] = "rdma-vm/run"}},
     {"shiftlock", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async")}},
     {"shiftlock", SIM, {WHOLE("sim/shiftlock", "sim/shiftlock", "sim/shiftlock")}},
     {"shiftlock", NODE, {FAR_WHOLE("udp/node", "udp/node_async")}},
@@ -42,28 +51,43 @@ static const struct proof {
     {"shiftlock64", NODE, {FAR_WHOLE("udp/node", "udp/node_async")}},
     {"shiftlock64", NODE_XDP, {FAR_WHOLE("lab/node", "lab/node")}},
     {"shiftlock64", OFI, {FAR_OFI_WHOLE}},
+    {"shiftlock64", VERBS, {FAR_VERBS_WHOLE}},
     {"alock", SHM, {[EXCLUSIVE] = "shm/kill", [TOKENS] = "shm/kill", [RECOVERY] = "shm/kill", [TIMEOUT] = "shm/kill"}},
     {"alock", SIM, {[EXCLUSIVE] = "sim/alock", [TOKENS] = "sim/alock", [RECOVERY] = "sim/alock", [TIMEOUT] = "sim/alock"}},
     {"alock", NODE, {FAR("udp/node")}},
     {"alock", NODE_XDP, {FAR("lab/node")}},
     {"alock", OFI, {FAR_OFI}},
-    {"fisslock", SIM, {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/deadlock", [BAST] = "sim/beside"}},
-    {"fisslock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock", [BAST] = "udp/beside"}},
+    {"alock", VERBS, {FAR_VERBS}},
+    {"fisslock",
+     SIM,
+     {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/deadlock", [BAST] = "sim/beside",
+      [SEMAPHORE] = "sim/beside", [VALUES] = "sim/beside"}},
+    {"fisslock",
+     UDP,
+     {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock", [BAST] = "udp/beside",
+      [SEMAPHORE] = "udp/beside", [VALUES] = "udp/beside"}},
     {"fisslock-stay",
      SIM,
-     {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/fisslock", [BAST] = "sim/beside"}},
-    {"fisslock-stay", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock", [BAST] = "udp/beside"}},
+     {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/fisslock", [BAST] = "sim/beside",
+      [SEMAPHORE] = "sim/beside", [VALUES] = "sim/beside"}},
+    {"fisslock-stay",
+     UDP,
+     {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock", [BAST] = "udp/beside",
+      [SEMAPHORE] = "udp/beside", [VALUES] = "udp/beside"}},
     {"fisslock-racks",
      SIM,
-     {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/deadlock", [BAST] = "sim/beside"}},
+     {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/deadlock", [BAST] = "sim/beside",
+      [SEMAPHORE] = "sim/beside", [VALUES] = "sim/beside"}},
     {"fisslock-racks",
      UDP,
-     {WHOLE("udp/contract", "udp/racks", "udp/contract"), [DEADLOCK] = "udp/deadlock", [BAST] = "udp/beside"}},
+     {WHOLE("udp/contract", "udp/racks", "udp/contract"), [DEADLOCK] = "udp/deadlock", [BAST] = "udp/beside",
+      [SEMAPHORE] = "udp/beside", [VALUES] = "udp/beside"}},
     {"citron", SHM, {WHOLE("shm/contract", "shm/kill", "shm/async"), [RANGES] = "shm/ranges", [SPLIT] = "shm/changes"}},
     {"citron", SIM, {WHOLE("sim/citron", "sim/citron", "sim/citron"), [RANGES] = "sim/citron", [SPLIT] = "sim/citron"}},
     {"citron", NODE, {FAR_WHOLE("udp/node", "udp/node_async"), [RANGES] = "udp/node", [SPLIT] = "udp/node"}},
     {"citron", NODE_XDP, {FAR_WHOLE("lab/node", "lab/node"), [RANGES] = "lab/node", [SPLIT] = "lab/node"}},
     {"citron", OFI, {FAR_OFI_WHOLE, [RANGES] = "udp/node_ofi", [SPLIT] = "udp/node_ofi"}},
+    {"citron", VERBS, {FAR_VERBS_WHOLE, [RANGES] = "rdma-vm/run", [SPLIT] = "rdma-vm/run"}},
     {"netlock", SIM, {WHOLE("sim/netlock", "sim/netlock", "sim/netlock"), [DEADLOCK] = "sim/deadlock", [CALLS] = "sim/netlock"}},
     {"netlock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [DEADLOCK] = "udp/deadlock", [CALLS] = "udp/kv"}},
     {"netlock-switches", SIM, {WHOLE("sim/netlock", "sim/netlock", "sim/netlock"), [DEADLOCK] = "sim/deadlock"}},
@@ -84,12 +108,22 @@ static const struct proof {
     {"rmarw", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines"}},
     {"rpc", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
     {"rpc-retry", SIM, {[EXCLUSIVE] = "sim/baselines", [SHARED] = "sim/baselines", [TIMEOUT] = "sim/baselines"}},
-    {"srvlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock"), [BAST] = "sim/beside", [SEMAPHORE] = "sim/beside"}},
-    {"srvlock", UDP, {WHOLE("udp/contract", "udp/kill", "udp/contract"), [BAST] = "udp/beside", [SEMAPHORE] = "udp/beside"}},
+    {"srvlock",
+     SIM,
+     {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock"), [BAST] = "sim/beside", [SEMAPHORE] = "sim/beside",
+      [VALUES] = "sim/beside"}},
+    {"srvlock",
+     UDP,
+     {WHOLE("udp/contract", "udp/kill", "udp/contract"), [BAST] = "udp/beside", [SEMAPHORE] = "udp/beside",
+      [VALUES] = "udp/beside"}},
     {"fisslock-local",
      SIM,
-     {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/fisslock", [BAST] = "sim/beside"}},
-    {"parlock", SIM, {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock"), [BAST] = "sim/beside", [SEMAPHORE] = "sim/beside"}},
+     {WHOLE("sim/fisslock", "sim/fisslock", "sim/fisslock"), [DEADLOCK] = "sim/fisslock", [BAST] = "sim/beside",
+      [SEMAPHORE] = "sim/beside", [VALUES] = "sim/beside"}},
+    {"parlock",
+     SIM,
+     {WHOLE("sim/srvlock", "sim/srvlock", "sim/srvlock"), [BAST] = "sim/beside", [SEMAPHORE] = "sim/beside",
+      [VALUES] = "sim/beside"}},
     {"netchain",
      SIM,
      {[EXCLUSIVE] = "sim/netlock",
@@ -125,15 +159,16 @@ static bool is_shown(const struct design *d, unsigned substrate)
     return d->kind != DESIGN_BUSTED && d->substrates >> substrate & 1;
 }
 
-static bool is_offered(const struct design *d, unsigned feature)
+/* Values need 128-bit atomics, which neither libfabric's providers nor libibverbs have. */
+static bool is_offered(const struct design *d, unsigned feature, unsigned substrate)
 {
-    return d->features >> feature & 1;
+    return d->features >> feature & 1 && !(feature == VALUES && substrate >= OFI);
 }
 
 static const char *cell(const struct design *d, unsigned feature, unsigned substrate)
 {
     const char *test = matrix_test(d, feature, substrate);
-    if (!is_offered(d, feature))
+    if (!is_offered(d, feature, substrate))
         return NULL;
     return test ? test : "untested";
 }
@@ -192,7 +227,7 @@ static void json_row(struct json *j, const struct design *d, unsigned substrate)
     json_object(j, "features");
     for (unsigned f = 0; f < DESIGN_FEATURES; f++) {
         json_object(j, design_feature_name(f));
-        bool offered = is_offered(d, f);
+        bool offered = is_offered(d, f, substrate);
         json_bool(j, "offered", offered);
         json_string(j, "test", offered ? matrix_test(d, f, substrate) : NULL);
         json_end(j);

@@ -6,6 +6,8 @@
 #include "cli/switch.h"
 #include "cluster/join.h"
 #include "dataplane/netlock_wire.h"
+#include "lib/explain.h"
+#include "wire/key_file.h"
 #include "world/world.h"
 
 #include <errno.h>
@@ -36,6 +38,7 @@ static const struct arg table[] = {
      NULL},
     {"server-rate", 0, ARG_U64, "N", "requests per second of one server, to compute how many servers are needed; default 18M",
      &opts.server_rate, NULL},
+    CLI_KEY_OPTION,
     CLI_JSON_OPTION(&opts.json),
 };
 
@@ -72,6 +75,8 @@ static bool is_answer(const void *data, uint32_t len, const struct question *q)
            a->head.type == NETLOCK_COMMANDED && a->head.space == q->p.head.space && a->head.nonce == q->p.head.nonce;
 }
 
+static struct seal_asker asker;
+
 /* The short id of the switch's space, which it tells. */
 static int ask_space(struct net_addr to, uint32_t *out)
 {
@@ -80,7 +85,7 @@ static int ask_space(struct net_addr to, uint32_t *out)
     coord_make(&q, COORD_WHICH, opts.space, NULL, world_random(&world_real) | 1);
     int rc = udp_source_for(to, &self);
     if (!rc)
-        rc = exchange(to, self, &q, sizeof q, COORD_THIS, world_now(&world_real) + PATIENCE_NS, &a, sizeof a);
+        rc = exchange(to, &asker, self, &q, sizeof q, COORD_THIS, world_now(&world_real) + PATIENCE_NS, &a, sizeof a);
     if (!rc)
         *out = a.head.space;
     return rc;
@@ -109,6 +114,8 @@ static int ask(struct net_addr to, const struct netlock_command *c, struct netlo
         rc = udp_open(&udp, self);
     if (rc)
         return rc;
+    udp.key = asker.key;
+    udp.opens = seal_known(&asker.key);
     rc = -ETIMEDOUT;
     for (uint64_t end = world_now(&world_real) + PATIENCE_NS; rc == -ETIMEDOUT && world_now(&world_real) < end;) {
         q.p.head.to.port ^= 1; /* the original or its backup: the one that listens there takes its own */
@@ -220,9 +227,13 @@ static int run_policy(struct args_rest *rest)
 {
     struct net_addr at;
     struct netlock_status status = {0};
+    struct seal_ring ring;
     int exit = check(&at);
     if (exit)
         return exit;
+    if (key_file_find(NULL, &ring))
+        return cli_say("policy", EXIT_UNAVAILABLE, "%s", explained());
+    asker = seal_asker(&ring);
     const struct {
         const char *what;
         bool wanted;

@@ -27,6 +27,7 @@ static const struct arg table[] = {
     {"shards", 0, ARG_RANGE, "A:B", "move shards A to B-1, of 64, to another rack", &opts.shards, &opts.shards_seen},
     {"to", 0, ARG_U64, "RACK", "the rack that gets them, from 1 on", &opts.to, &opts.to_seen},
     {"wait", 0, ARG_DURATION, "S", "how long to wait until all members use the new rules; default 30", &opts.wait_ns, NULL},
+    CLI_KEY_OPTION,
     CLI_JSON_OPTION(&opts.json),
 };
 
@@ -160,6 +161,9 @@ static int run_rules(struct args_rest *rest)
         return cli_say("rules", EXIT_NO, "the locks of the space '%s' are not divided among racks", w.space);
     if (r.packet.code == -EINVAL)
         return cli_say("rules", EXIT_NO, "there are no such shards, or no such rack: it has %" PRIu32, r.racks);
+    if (r.packet.code == -EACCES)
+        return cli_say("rules", EXIT_NO,
+                       "the coordinator takes rules from machines of the rack only: run it there, or on the coordinator's machine");
     if (r.packet.code == -EOPNOTSUPP)
         return cli_say("rules", EXIT_NO, "the design of the space '%s' divides its locks for good", w.space);
     if (r.packet.code == -EBUSY)

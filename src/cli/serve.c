@@ -6,7 +6,7 @@
 #include "node/etcd.h"
 #include "node/hosting.h"
 #include "node/memory_kernel.h"
-#include "node/memory_ofi.h"
+#include "node/memory_rdma.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -35,7 +35,7 @@ static struct {
     struct daemon_options daemon;
     const char *listen, *join, *space, *design, *keys, *state, *store, *tune, *devices, *mode, *pins, *node, *on, *provider;
     uint64_t locks, group, lease_ns, member_ns, hosts, sessions, holds, servers, own, spin_ns, racks;
-    bool fresh, restore, force, json, backup, remove, local;
+    bool fresh, restore, force, json, backup, remove, local, insecure;
     bool space_seen, design_seen, keys_seen, locks_seen, group_seen, lease_seen, member_seen, hosts_seen, sessions_seen, holds_seen,
         servers_seen, own_seen, racks_seen;
 } opts = {.listen = DEFAULT_LISTEN,
@@ -107,11 +107,16 @@ static const struct arg serve_table[] = {
      NULL},
     {"node", 0, ARG_STRING, "I/N", "memory node: this is node I of N, which have a part of the locks each; default 1/1", &opts.node,
      NULL},
-    {"on", 0, ARG_STRING, "FABRIC", "memory node: how clients reach it: udp (default) or ofi, by libfabric; see --provider",
-     &opts.on, NULL},
-    {"provider", 0, ARG_STRING, "P", "on ofi: libfabric's provider, as tcp, shm, verbs or efa; default tcp; see pawl doctor",
+    {"on", 0, ARG_STRING, "FABRIC",
+     "memory node: how clients reach it: udp (default), ofi, by libfabric, or verbs, by libibverbs; see --provider", &opts.on,
+     NULL},
+    {"provider", 0, ARG_STRING, "P",
+     "on ofi: libfabric's provider, as tcp, shm, verbs or efa, default tcp; on verbs: the device, default that of --listen; see "
+     "pawl doctor",
      &opts.provider, NULL},
     {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: remove the pinned memory at the end", &opts.remove, NULL},
+    {"insecure", 0, ARG_FLAG, NULL, "listen beyond loopback without a key: whoever sends packets there may take and free locks",
+     &opts.insecure, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
     DAEMON_OPTIONS(&opts.daemon),
     CLI_JSON_OPTION(&opts.json),
@@ -151,7 +156,8 @@ static const struct args serve_usage = {
         "lost, or\n"
         "other settings count. Unless --fresh, a lock server that starts grants nothing for one --lease: a host may hold something "
         "from\n"
-        "before. There is no authentication: listen only where all senders can be trusted.\n\n"
+        "before. With --key, packets are\n"
+        "authenticated (see 'pawl key'); without, it listens on loopback only, unless --insecure is said.\n\n"
         "With --group G there are G times as many dense keys as locks, so that a switch has room for all locks. Use it for keys "
         "that\n"
         "are requested rarely and evenly. Keys with the same remainder by N exclude each other, in one session, too.\n\n"
@@ -162,22 +168,27 @@ static const struct args serve_usage = {
         "the\n"
         "memory stays when this process ends. After kill -9 the program goes on with the clients that are connected: none is\n"
         "fenced, and none can connect, until the next start takes over. That needs root, or CAP_BPF and CAP_NET_ADMIN.\n\n"
+        "With --local clients on this machine use the memory directly. With --dev, too, that is for alock, and needs --pin.\n\n"
         "A space can have several memory nodes, with --locks locks each: start each with its --node, and otherwise the same\n"
         "options. Clients name all of them in their order: pawl://A,B:7070/NAME.\n\n"
         "With --on ofi clients reach the memory by libfabric (1.17 or later), with the provider of their network card or tcp. The\n"
         "UDP port then connects clients, tells them their keys and fences them. Providers have no 128-bit atomics, so keys are\n"
-        "dense, and shiftlock64 takes the place of shiftlock.\n\n"
+        "dense, and shiftlock64 takes the place of shiftlock. With --on verbs clients reach it by an InfiniBand or RoCE card, and "
+        "the\n"
+        "same is true; --listen is the address of the card's interface.\n\n"
         "Examples:\n"
         "  pawl serve\n"
         "  pawl serve --space test --locks 1M --fresh\n"
         "  pawl serve --space test\n"
         "  pawl serve --space test --design srvlock --servers 2 --own 1 --fresh\n"
         "  pawl serve --join 127.0.0.1:7070 --space test --listen 127.0.0.1:7080\n"
-        "  pawl serve --space test --listen 10.0.0.1:7070 --store etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379/pawl\n"
+        "  pawl serve --space test --key FILE --listen 10.0.0.1:7070 --store "
+        "etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379/pawl\n"
         "  pawl serve --space test --design fisslock-racks --racks 4 --fresh\n"
         "  pawl serve --space test --design shiftlock --lease 10\n"
-        "  pawl serve --space test --design shiftlock --listen 10.0.0.1:7070 --dev eth0 --pin /sys/fs/bpf/test\n"
-        "  pawl serve --space test --design shiftlock64 --keys dense --listen 10.0.0.1:7070 --on ofi --provider verbs\n\n"
+        "  pawl serve --space test --design shiftlock --listen 10.0.0.1:7070 --insecure --dev eth0 --pin /sys/fs/bpf/test\n"
+        "  pawl serve --space test --design shiftlock64 --keys dense --listen 10.0.0.1:7070 --insecure --on ofi --provider efa\n"
+        "  pawl serve --space test --design shiftlock64 --keys dense --listen 10.0.0.1:7070 --insecure --on verbs\n\n"
         "A file of --config has the words of these options: 'lease = 5', and 'fresh' or 'fresh = yes' for a flag. '#' begins a\n"
         "comment. SIGHUP reads it again: log and http change at once, others at the next start.\n\n"
         "Runs until SIGINT or SIGTERM. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
@@ -275,10 +286,12 @@ static void say_failure(const char *space, const char *what)
     log_event(LOG_LEVEL_ERROR, "granter missing", LOG_TEXT("space", space), LOG_TEXT("why", what));
 }
 
+static const struct seal_ring *ring; /* the cluster's keys */
+
 static struct station_params station_params(void)
 {
     return (struct station_params){
-        .member = {.space = opts.space, .deadline = daemon_deadline(), .patient = true, .stop = &cli_signal},
+        .member = {.space = opts.space, .ring = ring, .deadline = daemon_deadline(), .patient = true, .stop = &cli_signal},
         .fresh = opts.fresh,
         .spin_ns = opts.spin_ns,
     };
@@ -297,18 +310,33 @@ static int run_server(struct net_addr at, const struct coord_list *coordinators)
 }
 
 /* With several coordinators: to the operator's log. */
-static void say_role(const char *what)
+static void say_role(const char *space, const char *what)
 {
-    log_event(LOG_LEVEL_NOTICE, "coordinator's role", LOG_TEXT("space", opts.space), LOG_TEXT("why", what));
+    log_event(LOG_LEVEL_NOTICE, "coordinator's role", LOG_TEXT("space", space), LOG_TEXT("why", what));
+}
+
+static bool is_loopback(struct net_addr at)
+{
+    static const uint8_t v6[16] = {[15] = 1};
+    return net_addr_is_v4(&at) ? at.ip[NET_V4_PREFIX] == 127 : !memcmp(at.ip, v6, sizeof v6);
+}
+
+/* Without a key only programs of this machine are served, unless the operator says otherwise. */
+static int check_reach(struct net_addr at)
+{
+    if (ring->count || opts.insecure || is_loopback(at))
+        return 0;
+    return cli_say("serve", EXIT_USAGE,
+                   "without a key it listens on loopback only, and --listen is %s: --key FILE ('pawl key new FILE' makes one), or "
+                   "--insecure if every sender that reaches the address may be trusted",
+                   opts.listen);
 }
 
 /* Without --space, on loopback, the first start needs no --fresh. Its new state begins when all leases of a former space at this
  * address have ended, and no member of one is heard. */
 static bool is_first_start(const char *path, struct net_addr at)
 {
-    static const uint8_t loopback_v6[16] = {[15] = 1};
-    bool loopback = net_addr_is_v4(&at) ? at.ip[NET_V4_PREFIX] == 127 : !memcmp(at.ip, loopback_v6, sizeof loopback_v6);
-    return !opts.space_seen && !opts.store && !opts.fresh && !opts.restore && loopback && access(path, F_OK);
+    return !opts.space_seen && !opts.store && !opts.fresh && !opts.restore && is_loopback(at) && access(path, F_OK);
 }
 
 static struct coord_params coord_params(const struct design *d, const struct knobs *knobs, enum pawl_keys keys)
@@ -351,7 +379,8 @@ static struct coord_params usual_params(void)
 
 static int host(struct hosting_params *p)
 {
-    struct coordinating_etcd e = {.place = opts.store, .lease_ns = LEADER_LEASE_NS, .report = say_role};
+    struct coordinating_etcd e = {
+        .place = opts.store, .lease_ns = LEADER_LEASE_NS, .report = say_role, .open = etcd_open, .close = etcd_close};
     int rc = opts.store ? etcd_open(opts.store, &e.etcd, &e.prefix) : 0;
     if (rc)
         return cli_say("serve", rc == -EINVAL ? EXIT_USAGE : EXIT_UNAVAILABLE, "%s", explained());
@@ -377,6 +406,7 @@ static int coordinate(const struct design *d, const struct knobs *knobs, enum pa
     snprintf(folder, sizeof folder, "%.*sspaces", (int)(strlen(path) - strlen("state")), path); /* DIR/NAME.spaces */
     struct hosting_params p = {
         .at = at,
+        .ring = *ring,
         .coord = coord_params(d, knobs, keys),
         .state = {.disk = &disk_real,
                   .path = path,
@@ -439,9 +469,15 @@ static bool parse_node(const char *text, uint8_t *node, uint8_t *nodes)
     return true;
 }
 
-static bool on_ofi(void)
+static bool on_verbs(void)
 {
-    return opts.on && !strcmp(opts.on, "ofi");
+    return opts.on && !strcmp(opts.on, "verbs");
+}
+
+/* Clients reach the memory by a library, not by packets. */
+static bool on_library(void)
+{
+    return on_verbs() || (opts.on && !strcmp(opts.on, "ofi"));
 }
 
 static int serve_memory(const struct design *d, const struct knobs *knobs, enum pawl_keys keys, struct net_addr at)
@@ -451,11 +487,14 @@ static int serve_memory(const struct design *d, const struct knobs *knobs, enum 
     struct memory_kernel kernel = {
         .devices = opts.devices, .mode = plane_mode(), .pins = opts.pins, .remove = opts.remove, .report = report};
     struct memory_home home = memory_kernel_home(&kernel);
-    struct memory_ofi ofi = {.provider = opts.provider ? opts.provider : DEFAULT_PROVIDER,
-                             .at = at,
-                             .clients = MEMNODE_CLIENTS_MAX,
-                             .spin_ns = opts.spin_ns,
-                             .report = report};
+    struct memory_rdma rdma = {.provider = on_verbs()      ? RDMA_VERBS
+                                           : opts.provider ? opts.provider
+                                                           : DEFAULT_PROVIDER,
+                               .device = on_verbs() ? opts.provider : NULL,
+                               .at = at,
+                               .clients = MEMNODE_CLIENTS_MAX,
+                               .spin_ns = opts.spin_ns,
+                               .report = report};
     uint8_t node = 0, nodes = 0;
     if (opts.node && !parse_node(opts.node, &node, &nodes))
         return cli_say("serve", EXIT_USAGE, "--node is I/N, node I of N up to %u, not '%s'", COORD_LIST_MAX, opts.node);
@@ -472,16 +511,17 @@ static int serve_memory(const struct design *d, const struct knobs *knobs, enum 
                    .holds = (uint32_t)opts.holds,
                    .lease_ns = opts.lease_ns,
                    .check_ns = opts.lease_ns / 4},
-        .home = opts.devices || on_ofi() ? &home : NULL,
+        .home = opts.devices || on_library() ? &home : NULL,
         .local = opts.local,
         .space = opts.space,
         .at = at,
+        .ring = ring,
         .fresh = opts.fresh,
         .spin_ns = opts.spin_ns,
     };
     if (strlen(opts.space) >= VERBS_NAME_LEN)
         return cli_say("serve", EXIT_USAGE, "the name of the space has more than %u bytes", VERBS_NAME_LEN - 1);
-    int rc = on_ofi() ? memory_ofi_home(&ofi, &home) : 0;
+    int rc = on_library() ? memory_rdma_home(&rdma, &home) : 0;
     if (!rc)
         rc = memory_node_open(&m, &p);
     if (rc)
@@ -494,30 +534,37 @@ static int serve_memory(const struct design *d, const struct knobs *knobs, enum 
 
 /* ---- what was asked for ---- */
 
-/* Options of a node under libfabric. */
+/* Options of a node under libfabric or libibverbs. */
 static int check_fabric(const struct args *usage, bool memory)
 {
-    if (opts.on && strcmp(opts.on, "udp") != 0 && strcmp(opts.on, "ofi") != 0)
-        return args_complain(usage, "--on is udp or ofi, not '%s'", opts.on);
-    if (on_ofi() && !memory)
-        return args_complain(usage, "--on ofi is for designs on a memory node, and '%s' has none", opts.design);
-    if (on_ofi() && (opts.devices || opts.local))
-        return args_complain(usage, "--on ofi goes with neither --dev nor --local");
-    if (opts.provider && !on_ofi())
-        return args_complain(usage, "--provider goes with --on ofi");
+    if (opts.on && strcmp(opts.on, "udp") != 0 && !on_library())
+        return args_complain(usage, "--on is udp, ofi or verbs, not '%s'", opts.on);
+    if (on_library() && !memory)
+        return args_complain(usage, "--on %s is for designs on a memory node, and '%s' has none", opts.on, opts.design);
+    if (on_library() && (opts.devices || opts.local))
+        return args_complain(usage, "--on %s goes with neither --dev nor --local", opts.on);
+    if (opts.provider && !on_library())
+        return args_complain(usage, "--provider goes with --on ofi and --on verbs");
     return 0;
 }
 
 /* Options of a node in the kernel. */
-static int check_kernel(const struct args *usage, bool memory)
+static int check_kernel(const struct args *usage, const struct design *d)
 {
+    bool memory = d->substrates & DESIGN_ON_NODE_XDP;
     if (opts.devices && !memory)
         return args_complain(usage, "--dev is for designs on a memory node, and '%s' has none; see 'pawl switch --dev'",
                              opts.design);
     if (opts.node && !memory)
         return args_complain(usage, "--node is for designs on memory nodes, and '%s' runs on none", opts.design);
-    if (opts.local && (opts.devices || !memory))
-        return args_complain(usage, "--local is for memory nodes in a process: atomics of the kernel's program are not the CPU's");
+    if (opts.local && !memory)
+        return args_complain(usage, "--local is for designs on a memory node, and '%s' has none", opts.design);
+    if (opts.local && opts.devices && !d->node_tends)
+        return args_complain(
+            usage, "atomics of the kernel's program are not the CPU's: with --dev, --local is for alock, and not for '%s'",
+            opts.design);
+    if (opts.local && opts.devices && !opts.pins)
+        return args_complain(usage, "--local with --dev needs --pin: clients on this machine find the memory there");
     if (!opts.devices && (opts.mode || opts.pins || opts.remove))
         return args_complain(usage, "--mode, --pin and --remove go with --dev");
     if (opts.mode && strcmp(opts.mode, "native") != 0 && strcmp(opts.mode, "generic") != 0)
@@ -551,7 +598,7 @@ static int check_serve(const struct args *usage, const struct design **design)
         return EXIT_USAGE;
     if (check_fabric(usage, (*design)->substrates & DESIGN_ON_NODE))
         return EXIT_USAGE;
-    if (check_kernel(usage, (*design)->substrates & DESIGN_ON_NODE_XDP))
+    if (check_kernel(usage, *design))
         return EXIT_USAGE;
     const struct packet_design *packet = (*design)->packet;
     if (opts.backup && (!packet || !packet->steward_packet || packet->divides))
@@ -607,6 +654,10 @@ static int run_serve(struct args_rest *rest)
         status = cli_keys(&serve_usage, opts.keys, &keys);
     if (!status && !opts.join)
         status = settings_tune(&serve_usage, opts.tune, &design, 1, &knobs);
+    if (!status)
+        status = daemon_keys(&serve_usage, &ring);
+    if (!status)
+        status = check_reach(at);
     if (!status)
         status = daemon_begin(&serve_usage, &opts.daemon);
     if (!status)

@@ -28,7 +28,7 @@ static struct {
 
 /* Options that belong to campaigns, to the exhaustive search, or to both with another default. */
 static struct {
-    bool campaign, small, faults, clients;
+    bool campaign, small, ops, faults, clients;
 } given;
 
 static const struct arg table[] = {
@@ -44,7 +44,7 @@ static const struct arg table[] = {
     SETTINGS_TUNE_OPTION(&opts.run.tune),
     {"campaign", 0, ARG_U64, "N",
      "1: one mix of operations for all seeds (default); 2: every seed draws its own;\n"
-     "3: watches and semaphores",
+     "3: watches, semaphores and values",
      &opts.run.campaign, &given.campaign},
     {"nodes", 0, ARG_U64, "N", "one-sided designs: locks lie on so many nodes; default as the seed draws", &opts.run.nodes,
      &given.campaign},
@@ -58,7 +58,7 @@ static const struct arg table[] = {
     {"on", 0, ARG_STRING, "WHAT", "one-sided designs: 'fabric', with NICs (default), or 'node', a memory node over datagrams",
      &opts.run.on, &given.campaign},
     {"exhaust", 0, ARG_FLAG, NULL, "instead of seeds: every schedule of a small world with one lock", &opts.exhaust, NULL},
-    {"ops", 0, ARG_U64, "N", "--exhaust: operations of each client; default 2", &opts.small.ops, &given.small},
+    {"ops", 0, ARG_U64, "N", "--exhaust: operations of each client; default 2", &opts.small.ops, &given.ops},
     {"plan", 0, ARG_STRING, "OPS,...", "--exhaust: operations of each client: X exclusive, S shared; x, s with a deadline",
      &opts.small.plan, &given.small},
     {"preemptions", 0, ARG_U64, "N", "--exhaust: at most so many in a schedule; default 2", &opts.small.preemptions, &given.small},
@@ -238,6 +238,25 @@ static int choose(const struct design *chosen[DESIGNS_MAX], unsigned *count)
     return 0;
 }
 
+int sim_check_faults(const struct args *args, const char *list, uint32_t faults, const struct design *d)
+{
+    bool chosen = strcmp(list, "all") != 0 && strcmp(list, "rack") != 0;
+    return chosen && faults && !campaign_faults(d, faults)
+               ? args_complain(args, "--faults %s: none of them strikes the design '%s'; 'pawl sim --list' says which ones do",
+                               list, d->name)
+               : 0;
+}
+
+/* Whether what was asked for is possible with the design: nodes and capabilities are of a fabric. */
+static int check_run(const struct design *d, uint32_t faults)
+{
+    const char *option = opts.run.nodes ? "--nodes" : opts.run.caps ? "--caps" : NULL;
+    return d->packet && option
+               ? args_complain(&usage, "%s: the design '%s' sends packets, and its locks do not lie on nodes of a fabric", option,
+                               d->name)
+               : sim_check_faults(&usage, opts.run.faults, faults, d);
+}
+
 /* Every schedule of a small world. */
 static int exhaust(void)
 {
@@ -247,8 +266,11 @@ static int exhaust(void)
     if (status)
         return status;
     if (given.campaign)
-        return args_complain(&usage,
-                             "--seeds, --model, --campaign, --hosts, --tasks, --locks and --safety do not go with --exhaust");
+        return args_complain(
+            &usage, "--seeds, --model, --caps, --nodes, --campaign, --hosts, --tasks, --locks, --safety and --on do not go "
+                    "with --exhaust");
+    if (opts.small.plan && (given.clients || given.ops))
+        return args_complain(&usage, "--clients and --ops do not go with --plan, which has the operations of each client");
     struct sim_small small = opts.small;
     small.clients = given.clients ? opts.run.limits.clients : small.clients;
     small.faults = given.faults ? opts.run.faults : NULL;
@@ -273,7 +295,7 @@ static int run_sim(struct args_rest *rest)
         return sim_models(opts.json);
     if (opts.exhaust)
         return exhaust();
-    if (given.small)
+    if (given.small || given.ops)
         return args_complain(&usage,
                              "--ops, --plan, --preemptions, --early, --crash, --strikes, --minutes and --choices need --exhaust");
     if (opts.run.campaign < CAMPAIGN_FIXED || opts.run.campaign > CAMPAIGN_BESIDE)
@@ -298,8 +320,12 @@ static int run_sim(struct args_rest *rest)
     if (opts.trace && (opts.json || count > 1 || opts.seeds.to - opts.seeds.from > 1))
         return args_complain(&usage, "--trace is for one seed of one design, and not with --json: --seeds %" PRIu64 ":%" PRIu64,
                              opts.seeds.from, opts.seeds.from + 1);
+    for (unsigned i = 0; i < count && !status; i++)
+        status = check_run(chosen[i], faults);
+    if (status)
+        return status;
     for (unsigned i = 0; i < count && opts.run.caps; i++)
-        if (!chosen[i]->packet && layout_check_caps(chosen[i], PAWL_KEYS_DENSE, caps))
+        if (layout_check_caps(chosen[i], PAWL_KEYS_DENSE, caps))
             return args_complain(&usage, "--caps %s: %s", opts.run.caps, explained());
     return campaign(chosen, knobs, count, faults, model);
 }

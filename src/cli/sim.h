@@ -54,6 +54,8 @@ struct sim_small {
 
 /* A design by its name, which must run in the simulation; a model by its name. Null after a complaint: EXIT_USAGE. */
 const struct design *sim_design(const struct args *args, const char *name);
+/* 0, or complains: a list of faults of which none strikes the design. */
+int sim_check_faults(const struct args *args, const char *list, uint32_t faults, const struct design *d);
 const struct model *sim_model(const struct args *args, const char *name);
 
 /* The exit status. */

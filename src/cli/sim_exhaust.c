@@ -45,7 +45,7 @@ static int read_faults(const struct args *usage, const struct sim_small *o, stru
     if (o->faults && !faults_parse(o->faults, &p->faults))
         return args_complain(usage, "--faults: '%s' is not all, none or a list of faults; --help lists them", o->faults);
     if (p->faults == FAULTS_ALL)
-        p->faults = EXHAUST_FAULTS & p->design->tolerates;
+        p->faults = EXHAUST_FAULTS & p->design->tolerates & ~(p->design->packet ? FAULT_BIT(FAULT_UNKNOWN) : 0);
     p->faults |= o->crash ? FAULT_BIT(FAULT_CRASH_CLIENT) : 0;
     p->strikes = p->faults ? (unsigned)o->strikes : 0;
     return 0;

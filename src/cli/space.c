@@ -44,6 +44,7 @@ static const struct arg table[] = {
     {"membership-lease", 0, ARG_DURATION, "S", "service, create: how long hosts go on without the service; default 60",
      &opts.member_ns, NULL},
     {"force", 0, ARG_FLAG, NULL, "drop, grow: even if the space has live sessions, which are lost", &opts.force, NULL},
+    CLI_KEY_OPTION,
     CLI_JSON_OPTION(&opts.json),
 };
 

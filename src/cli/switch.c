@@ -175,6 +175,9 @@ static int run_switch(struct args_rest *rest)
         status = check_numbers();
     if (status)
         return status;
+    status = daemon_keys(&usage, &p.member.ring);
+    if (status)
+        return status;
     p.member.space = opts.space;
     p.member.rack = (unsigned)opts.rack;
     p.member.deadline = daemon_deadline();

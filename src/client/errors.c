@@ -48,6 +48,7 @@ const char *pawl_strerror(int code)
         {PAWL_EFORKED, "the handle belongs to the parent process; open one in the child"},
         {PAWL_ESEGMENT, "not a usable pawl segment"},
         {PAWL_ELIMIT, "too many sessions, holds or requests"},
+        {PAWL_ENOVALUE, "the lock has no value: none was set, or it was forgotten with the lock"},
         {PAWL_ELIMITS, "the semaphore is held with another limit, or its key is locked without one"},
         {ETIMEDOUT, "the deadline passed"},
         {ECANCELED, "the operation was cancelled"},

@@ -8,10 +8,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/bpf.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define AGAIN_NS (20 * NS_PER_MS) /* between two questions to a node that waits */
 #define ASK_NS (3 * NS_PER_S)     /* for which a place is asked what it is */
@@ -27,13 +30,16 @@ static int explain_connect(int rc, const char *name)
 {
     switch (rc) {
     case -ETIMEDOUT:
-        return explain(rc, "the memory node of %s does not answer", name);
+        return explain(rc, "the memory node of %s does not answer (is its 'pawl serve' running, and do datagrams reach it?)", name);
     case -EAGAIN:
         return explain(rc, "the memory node of %s has just started, and waits for leases from before to end", name);
     case -ENOSPC:
-        return explain(-PAWL_ELIMIT, "%s: all client numbers are in use", name);
+        return explain(-PAWL_ELIMIT, "%s: all client numbers are in use (start the node with more --sessions)", name);
     case -ENOENT:
         return explain(rc, "there is no space at %s", name);
+    case -EPROTONOSUPPORT:
+        return explain(rc, "the memory node of %s speaks another version of the wire; use the same release of pawl as the node",
+                       name);
     default:
         return explain(rc, "%s: cannot connect: %s", name, strerror(-rc));
     }
@@ -49,6 +55,7 @@ int far_open(const struct net_where *w, const char *name, uint64_t process, uint
         free(u);
         return explain(rc, "cannot open a socket: %s", strerror(-rc));
     }
+    u->asker = w->coordinators.asker;
     while ((rc = fab_node_connect_near(&u->node, w->space, nonce, process, deadline)) == -EAGAIN &&
            world_now(&world_real) < deadline)
         nanosleep(&moment, NULL);
@@ -69,6 +76,13 @@ void far_close(struct node_udp *u)
     free(u);
 }
 
+/* The memory of a node in the kernel is a map. Those who may not ask the kernel for it use packets. */
+static int open_map(const char *path)
+{
+    union bpf_attr ask = {.pathname = (uintptr_t)path};
+    return (int)syscall(SYS_bpf, BPF_OBJ_GET, &ask, sizeof ask);
+}
+
 void *far_map(const struct node_udp *u, const char *space)
 {
     char path[NEAR_PATH];
@@ -76,13 +90,21 @@ void *far_map(const struct node_udp *u, const char *space)
     if (!(u->node.can & VERBS_CAN_NEAR))
         return NULL;
     near_path(space, u->node.node_life, path);
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+    bool is_map = !lstat(path, &there) && S_ISLNK(there.st_mode);
+    int fd = is_map ? open_map(path) : open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return NULL;
-    bool whole = !fstat(fd, &there) && (uint64_t)there.st_size == u->node.fab.size;
+    bool whole = is_map || (!fstat(fd, &there) && (uint64_t)there.st_size == u->node.fab.size);
     void *at = whole ? mmap(NULL, u->node.fab.size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     close(fd);
     return at == MAP_FAILED ? NULL : at;
+}
+
+void far_near(struct fab_near *n, struct fab_node *node, void *base, const struct space *s)
+{
+    fab_near_init(n, node, base, s->slots, space_slot_addr(s, s->slot_count));
+    if (s->design->node_tends)
+        n->ep.node = FAB_NODE(s->locks);
 }
 
 int far_attach(struct fab_ep *ep, const char *name, struct layout_header *out)

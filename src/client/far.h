@@ -7,8 +7,9 @@
 #include "client/net_where.h"
 #include "cluster/layout.h"
 #include "cluster/session.h"
+#include "fabric/near.h"
 #include "fabric/node_udp.h"
-#include "fabric/ofi.h"
+#include "fabric/rdma.h"
 
 /* "pawl://ADDRESS:PORT/SPACE", for messages; the caller frees it. Null: out of memory. */
 char *far_name(const struct net_where *w);
@@ -27,11 +28,14 @@ int far_check_place(const struct net_where *w, const char *name, const struct la
 /* The node's memory, if the node and this process are on one machine, and the node agrees; else null. */
 void *far_map(const struct node_udp *u, const char *space);
 
+/* An endpoint of a process that has it mapped. To designs with a cohort of clients on the locks' node (node_tends) it is on it. */
+void far_near(struct fab_near *n, struct fab_node *node, void *base, const struct space *s);
+
 /* An endpoint on the memory of a node whose verbs are not packets (VERBS_CAN_FABRIC), for the client that is connected. */
-int far_fabric_open(struct node_udp *u, const char *name, uint64_t deadline, struct fab_ofi **out);
+int far_fabric_open(struct node_udp *u, const char *name, uint64_t deadline, struct fab_rdma **out);
 
 /* A slot for a session with that lease, assigned by such a node. */
-int far_fabric_assign(struct node_udp *u, const struct fab_ofi *o, const char *name, uint64_t lease_ns, struct session_place *out);
+int far_fabric_assign(struct node_udp *u, const struct fab_rdma *o, const char *name, uint64_t lease_ns, struct session_place *out);
 
 /* Whether there is a memory node at the place (that after "pawl://"), and not a coordinator. */
 int far_is_node(const char *place, bool *is_node);

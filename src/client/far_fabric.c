@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reaching the memory of a node by libfabric: the node's process tells how, by the wire of memory nodes, and fences. */
+/* Reaching the memory of a node by libfabric or libibverbs: the node's process tells how, by the wire of memory nodes, and fences.
+ */
 #include "client/far.h"
 #include "lib/explain.h"
 #include "pawl.h"
@@ -9,15 +10,15 @@
 
 #define ASSIGN_NS (3 * NS_PER_S) /* for which a node is asked for a slot */
 
-static int renew(void *ctx, uint32_t number, uint64_t deadline, struct verbs_way *out)
+static int renew(void *ctx, uint32_t number, uint64_t deadline, struct verbs_way *way)
 {
     struct node_udp *u = ctx;
-    struct verbs_attach a = {.number = number};
+    struct verbs_attach a = {.number = number, .way = *way};
     int rc = fab_node_attach(&u->node, &a, deadline);
     if (!rc && a.code)
         rc = a.code;
     if (!rc)
-        *out = a.way;
+        *way = a.way;
     return rc;
 }
 
@@ -40,10 +41,15 @@ static int explain_way(int rc, const char *name)
                    strerror(rc < -1000 ? EPROTO : -rc));
 }
 
-int far_fabric_open(struct node_udp *u, const char *name, uint64_t deadline, struct fab_ofi **out)
+int far_fabric_open(struct node_udp *u, const char *name, uint64_t deadline, struct fab_rdma **out)
 {
-    struct verbs_way way;
-    const struct fab_ofi_io io = {
+    struct verbs_way way = {0};
+    if (!fab_rdma)
+        return explain(-ENOTSUP,
+                       "the memory of %s is reached by libfabric or libibverbs, which this static program lacks "
+                       "('pkg-config --static --libs pawl' names it to the linker)",
+                       name);
+    const struct fab_rdma_io io = {
         .ctx = u, .renew = renew, .fence = fence, .changes = &u->node.changes, .lease_ns = u->node.lease_ns};
     int rc = renew(u, 0, deadline, &way);
     if (rc)
@@ -51,15 +57,15 @@ int far_fabric_open(struct node_udp *u, const char *name, uint64_t deadline, str
     way.provider[sizeof way.provider - 1] = 0;
     if (way.address_len > sizeof way.address)
         return explain_way(-EPROTO, name);
-    rc = fab_ofi_open(&way, u->node.fab.size, &io, deadline, out);
+    rc = fab_rdma->open(&way, u->node.fab.size, &io, deadline, out);
     if (!rc)
-        fab_ofi_ep(*out)->id = u->node.client;
+        fab_rdma->ep(*out)->id = u->node.client;
     return rc;
 }
 
-int far_fabric_assign(struct node_udp *u, const struct fab_ofi *o, const char *name, uint64_t lease_ns, struct session_place *out)
+int far_fabric_assign(struct node_udp *u, const struct fab_rdma *o, const char *name, uint64_t lease_ns, struct session_place *out)
 {
-    struct verbs_attach a = {.number = fab_ofi_renewals(o), .lease_ns = lease_ns};
+    struct verbs_attach a = {.number = fab_rdma->renewals(o), .lease_ns = lease_ns};
     int rc = fab_node_attach(&u->node, &a, world_now(&world_real) + ASSIGN_NS);
     if (rc)
         return explain_way(rc, name);

@@ -52,7 +52,7 @@ static inline void fast_init(struct fast *f, const struct locker *l, uint64_t id
     f->records = l->seat.space->record_count;
 }
 
-static inline bool fast_cell_has(const char *cell, uint64_t key, uint64_t *meta)
+INLINED bool fast_cell_has(const char *cell, uint64_t key, uint64_t *meta)
 {
     const uint64_t *bucket = (const uint64_t *)cell;
     *meta = __atomic_load_n(&bucket[1], __ATOMIC_ACQUIRE);
@@ -64,7 +64,7 @@ static inline bool fast_cell_has(const char *cell, uint64_t key, uint64_t *meta)
 
 /* The cell of a u64 key, if it is near its home; *meta as found. Once the lock is held, an unchanged meta proves that the cell
  * still has the key (I7). */
-static inline char *fast_find(const struct fast *f, uint64_t id, uint64_t *index, uint64_t *meta)
+INLINED char *fast_find(const struct fast *f, uint64_t id, uint64_t *index, uint64_t *meta)
 {
     if (unlikely(f->keys == PAWL_KEYS_DENSE)) {
         *index = id;
@@ -80,7 +80,7 @@ static inline char *fast_find(const struct fast *f, uint64_t id, uint64_t *index
     return NULL;
 }
 
-static inline uint64_t fast_load64(const char *bytes)
+INLINED uint64_t fast_load64(const char *bytes)
 {
     uint64_t word;
     memcpy(&word, bytes, sizeof word);
@@ -88,7 +88,7 @@ static inline uint64_t fast_load64(const char *bytes)
 }
 
 /* Whether a cell's name is this one. It is stored as words that begin with its length (table.c). */
-static inline bool fast_name_is(const uint64_t *there, const char *name, uint64_t len)
+INLINED bool fast_name_is(const uint64_t *there, const char *name, uint64_t len)
 {
     uint64_t first = len, last = len / 8; /* the word of the name's last byte, */
     if (unlikely(len < 8)) {
@@ -106,7 +106,7 @@ static inline bool fast_name_is(const uint64_t *there, const char *name, uint64_
 }
 
 /* The same by name. By value, so that the caller's variables stay in registers; no cell has the index UINT64_MAX. */
-static inline struct cell fast_find_name(const struct fast *f, pawl_key key)
+INLINED struct cell fast_find_name(const struct fast *f, pawl_key key)
 {
     uint64_t hash = hash_bytes_inline(key.name, key.id, 0), index = table_home(hash, f->home_shift), meta;
     for (unsigned n = 0; n < FAST_PROBES; n++, index = (index + 1) & f->mask)
@@ -118,7 +118,7 @@ static inline struct cell fast_find_name(const struct fast *f, pawl_key key)
 
 /* The lease word if the session lives, else 0. Asked after a lock was taken (I1). No clock: a lease that was not withdrawn by now
  * keeps the session for SEAT_GRACE_NS at least. */
-static inline uint64_t fast_lease(const struct fast *f)
+INLINED uint64_t fast_lease(const struct fast *f)
 {
     uint64_t lease = __atomic_load_n(f->word.lease, __ATOMIC_ACQUIRE);
     bool alive = lease >> LEASE_WITHDRAWN_SHIFT == f->word.live && !__atomic_load_n(f->word.ended, __ATOMIC_ACQUIRE);
@@ -129,8 +129,8 @@ static inline uint64_t fast_lease(const struct fast *f)
  * taken, but the cell belongs to another key by now, or the session does not live; the grant is to be given back. */
 enum fast_result { FAST_NO, FAST_HELD, FAST_STRAY };
 
-static inline enum fast_result fast_lock(const struct fast *f, char *cell, uint64_t index, uint64_t meta, enum pawl_mode mode,
-                                         pawl_grant *out)
+INLINED enum fast_result fast_lock(const struct fast *f, char *cell, uint64_t index, uint64_t meta, enum pawl_mode mode,
+                                   pawl_grant *out)
 {
     struct hold_kept *kept = &hold_kept;
     if (unlikely(kept->session != f->session || mode - PAWL_SHARED > PAWL_EXCLUSIVE - PAWL_SHARED))
@@ -158,7 +158,7 @@ static inline enum fast_result fast_lock(const struct fast *f, char *cell, uint6
 }
 
 /* The lock is free: the thread keeps the record for its next one. */
-static inline void fast_keep(const struct fast *f, const pawl_grant *g)
+INLINED void fast_keep(const struct fast *f, const pawl_grant *g)
 {
     hold_kept.session = f->session;
     hold_kept.record = g->hold;
@@ -177,7 +177,7 @@ static __attribute__((noinline, unused)) bool fast_unlock_waited(const struct fa
     return true;
 }
 
-static inline bool fast_unlock(const struct fast *f, const pawl_grant *g)
+INLINED bool fast_unlock(const struct fast *f, const pawl_grant *g)
 {
     struct hold_kept *kept = &hold_kept;
     if (unlikely(!f->cells || g->mode != PAWL_EXCLUSIVE || g->index > f->mask || g->hold >= f->records ||

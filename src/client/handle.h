@@ -70,6 +70,7 @@ struct pawl {
     const struct design *design; /* of the space, */
     enum pawl_keys keys;         /* and its kind of keys */
     struct async async;
+    pthread_mutex_t setting; /* a value: one at a time */
     /* The library's thread: opens the session, renews it, looks after the dead, and closes it. */
     pthread_t thread;
     bool stop;

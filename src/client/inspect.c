@@ -50,7 +50,9 @@ static int look_far(const char *place, unsigned node, struct observer *o)
     if (!rc && node != ONLY_NODE) {
         o->node = w.node = node;
         o->nodes = w.nodes = w.coordinators.count;
-        w.coordinators = coord_list_one(w.coordinators.at[node]);
+        w.coordinators.at[0] = w.coordinators.at[node];
+        w.coordinators.count = 1;
+        w.coordinators.now = 0;
     }
     char *name = rc ? NULL : far_name(&w);
     if (!rc)
@@ -58,7 +60,7 @@ static int look_far(const char *place, unsigned node, struct observer *o)
     if (!rc && o->far->node.can & VERBS_CAN_FABRIC)
         rc = far_fabric_open(o->far, name, world_now(&world_real) + LOOK_NS, &o->fabric);
     if (!rc)
-        rc = far_attach(o->fabric ? fab_ofi_ep(o->fabric) : &o->far->node.fab, name, &o->header);
+        rc = far_attach(o->fabric ? fab_rdma->ep(o->fabric) : &o->far->node.fab, name, &o->header);
     if (!rc && node != ONLY_NODE)
         rc = far_check_place(&w, name, &o->header);
     free(name);
@@ -113,7 +115,7 @@ int observer_open_node(const char *where, unsigned node, struct observer *o)
     table_init(&o->locker.table, &o->header, 0);
     o->nobody.slot = UINT32_MAX; /* so that no slot is taken for our own */
     o->nobody.lease = &o->nobody.lease_copy;
-    struct fab_ep *ep = o->fabric ? fab_ofi_ep(o->fabric) : far ? &o->far->node.fab : &o->ep;
+    struct fab_ep *ep = o->fabric ? fab_rdma->ep(o->fabric) : far ? &o->far->node.fab : &o->ep;
     o->locker.seat = (struct seat){.space = &o->space, .me = &o->nobody, .ep = ep, .world = &world_real};
     return 0;
 }
@@ -122,7 +124,8 @@ void observer_close(struct observer *o)
 {
     if (o->segment)
         segment_close(o->segment);
-    fab_ofi_close(o->fabric);
+    if (o->fabric)
+        fab_rdma->close(o->fabric);
     far_close(o->far);
     free(o->nobody.seen);
 }

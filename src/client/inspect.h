@@ -15,7 +15,7 @@ struct observer {
     struct session nobody;
     struct segment *segment;     /* null on a memory node, */
     struct node_udp *far;        /* which this reaches */
-    struct fab_ofi *fabric;      /* and this, where the node's verbs are not packets */
+    struct fab_rdma *fabric;     /* and this, where the node's verbs are not packets */
     struct layout_header header; /* as it was when opened */
     unsigned node, nodes;        /* which one of so many memory nodes; else 0 of 1 */
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/locker.h"
+#include "designs/core/value.h"
 #include "lib/explain.h"
 
 #include <errno.h>
@@ -291,6 +292,38 @@ int locker_wanted(const struct locker *l, const struct hold *h)
         return rc;
     rc = locker_check(l, h); /* the record may have been used anew since the first check */
     return rc ? rc : 1;
+}
+
+/* ---- values ---- */
+
+/* Of the cell, while its lock is held: a value of another one belonged to another key. */
+static int check_value(const struct locker *l, const struct hold *h, uint64_t *generation)
+{
+    if (!l->seat.space->values)
+        return -PAWL_ENOTSUP;
+    int rc = locker_check(l, h);
+    return rc ? rc : table_generation(&l->seat, &l->table, h->index, generation);
+}
+
+int locker_set_value(const struct locker *l, const struct hold *h, const void *bytes, uint32_t len)
+{
+    uint64_t generation = 0;
+    int rc = check_value(l, h, &generation);
+    if (!rc)
+        rc = value_set(&l->seat, h, generation, bytes, len);
+    return ended(&l->seat, rc);
+}
+
+int locker_get_value(const struct locker *l, const struct hold *h, void *bytes, uint32_t *len)
+{
+    uint64_t generation = 0;
+    int rc = check_value(l, h, &generation);
+    if (!rc)
+        rc = value_get(&l->seat, h, generation, bytes, len);
+    if (rc && rc != -PAWL_ENOVALUE)
+        return ended(&l->seat, rc);
+    int held = locker_check(l, h); /* after it was read: no later holder has set another one (I26) */
+    return held ? held : rc;
 }
 
 /* ---- what a lock looks like ---- */

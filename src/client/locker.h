@@ -33,6 +33,9 @@ bool locker_lost(const struct locker *l);
 int locker_check(const struct locker *l, const struct hold *h);
 /* Whether another request waits for the lock of this hold: 1, 0 or an error. */
 int locker_wanted(const struct locker *l, const struct hold *h);
+/* The value beside the lock of this hold. `bytes` has room for any. */
+int locker_set_value(const struct locker *l, const struct hold *h, const void *bytes, uint32_t len);
+int locker_get_value(const struct locker *l, const struct hold *h, void *bytes, uint32_t *len);
 int locker_query(const struct locker *l, pawl_key key, pawl_state *out);
 
 /* How a lock with ranges is laid out; and changing that while others use it (design.h). Larger or smaller: in between it has the

@@ -40,7 +40,7 @@ struct memory_session {
     struct segment *segment; /* null on a memory node, */
     struct node_udp *far;    /* which is reached by this endpoint; else null */
     struct fab_near near;    /* on the node's own machine: its memory, mapped; base null: not so */
-    struct fab_ofi *fabric;  /* where the node's verbs are not packets: the endpoint on its memory; else null */
+    struct fab_rdma *fabric; /* where the node's verbs are not packets: the endpoint on its memory; else null */
     char *name;              /* of the space on a memory node, for messages */
     int close_result;
     bool removed; /* the segment of the space is gone */

@@ -77,7 +77,7 @@ static bool lie_down(struct memory_session *m, uint32_t how)
 {
     struct fab_node *n = &m->far->node;
     n->io->lock(n);
-    bool gathers = n->open || (m->fabric && fab_ofi_gathers(m->fabric));
+    bool gathers = n->open || (m->fabric && fab_rdma->gathers(m->fabric));
     bool idle = !gathers && !m->called && !__atomic_load_n(&m->handle.stop, __ATOMIC_ACQUIRE);
     m->called = false;
     __atomic_store_n(&m->doorbell, idle ? how : AWAKE, __ATOMIC_RELEASE);
@@ -137,7 +137,7 @@ static void keep(struct memory_session *m)
             until = min_u64(next, watch);
         }
         uint64_t requests, due = fab_node_tick(n, &requests);
-        bool flushed = m->fabric && fab_ofi_flush(m->fabric);
+        bool flushed = m->fabric && fab_rdma->flush(m->fabric);
         idle = requests != sent || due != UINT64_MAX || flushed ? 0 : idle + 1;
         sent = requests;
         if (serve_until(m, until, idle >= BUSY_ROUNDS))
@@ -163,7 +163,7 @@ static int open_session(struct memory_session *m)
         return explain(rc, "%s: all %u sessions are in use", m->name, m->space.slot_count);
     uint64_t own = (uint64_t)m->space.record_count * m->space.desc_size;
     if (!rc && own && m->fabric)
-        rc = fab_ofi_set_own(m->fabric, m->session.home, own);
+        rc = fab_rdma->set_own(m->fabric, m->session.home, own);
     else if (!rc && own && !m->near.memory.base)
         rc = fab_node_set_own(&m->far->node, m->session.home, own);
     return rc;
@@ -207,7 +207,7 @@ static int attach(struct memory_session *m, const struct net_where *w, const paw
 {
     struct layout_header header;
     const struct layout_header *h = &header;
-    struct fab_ep *ep = m->fabric ? fab_ofi_ep(m->fabric) : &m->far->node.fab;
+    struct fab_ep *ep = m->fabric ? fab_rdma->ep(m->fabric) : &m->far->node.fab;
     int rc = far_attach(ep, m->name, &header);
     if (!rc)
         rc = far_check_place(w, m->name, h);
@@ -218,8 +218,7 @@ static int attach(struct memory_session *m, const struct net_where *w, const paw
     layout_space(h, 0, &m->space);
     table_init(&m->locker.table, h, 0);
     if (m->near.memory.base) {
-        fab_near_init(&m->near, &m->far->node, m->near.memory.base, m->space.slots,
-                      space_slot_addr(&m->space, m->space.slot_count));
+        far_near(&m->near, &m->far->node, m->near.memory.base, &m->space);
         ep = &m->near.ep;
     }
     m->locker.seat = (struct seat){.space = &m->space, .me = &m->session, .ep = ep, .world = &world_real};
@@ -247,7 +246,8 @@ static void free_far(struct memory_session *m)
 {
     if (m->near.memory.base)
         munmap(m->near.memory.base, m->far->node.fab.size);
-    fab_ofi_close(m->fabric);
+    if (m->fabric)
+        fab_rdma->close(m->fabric);
     far_close(m->far);
     if (m->pool_ready)
         fiber_pool_free(&m->pool);
@@ -282,7 +282,7 @@ int memory_far_open(const struct net_where *w, const pawl_options *o, struct paw
         m->far->on_pending = on_pending;
         m->far->ctx = m;
         if (m->fabric)
-            fab_ofi_on_pending(m->fabric, on_gathered, m);
+            fab_rdma->on_pending(m->fabric, on_gathered, m);
         rc = handle_start(&m->handle, library_thread, m);
     }
     if (rc) {

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define DEFAULT_CAPACITY 16384
 #define DEFAULT_CAPACITY_RANGES 256 /* files, say: each has an extent */
@@ -23,6 +24,7 @@
 #define MARGIN_NS (2 * WORLD_COARSE_LAG_NS)
 #define CHECK_NS (100 * NS_PER_MS) /* the kernel reports deaths; this is for those that it does not report */
 #define TEND_NS (500 * NS_PER_MS)  /* how often a session looks after the slots of the dead */
+#define BUSY_TRIES_MAX 5000        /* milliseconds for a process that was stopped in the middle of removing a segment */
 #define OPEN_TRIES_MAX 10          /* of losing the race between "not there" and "there already" */
 
 /* ---- the library's thread ---- */
@@ -138,14 +140,25 @@ static int create(const char *path, const pawl_options *o, const struct knobs *k
     return segment_create(path, &params, o->permissions ? o->permissions : DEFAULT_PERMISSIONS);
 }
 
+static int open_existing(const char *path, struct segment **out)
+{
+    int rc = segment_open(path, out);
+    for (int i = 0; rc == -EAGAIN && i < BUSY_TRIES_MAX; i++) { /* another process is removing one of an earlier layout */
+        nanosleep(&(struct timespec){.tv_nsec = NS_PER_MS}, NULL);
+        rc = segment_open(path, out);
+    }
+    return rc;
+}
+
 static int open_or_create(const char *path, const pawl_options *o, const struct knobs *knobs, struct segment **out)
 {
     for (int i = 0; i < OPEN_TRIES_MAX; i++) {
         if (!(o->flags & PAWL_MUST_CREATE)) {
-            int rc = segment_open(path, out);
+            int rc = open_existing(path, out);
             if (!rc && (rc = memory_check_requirements(o, &(*out)->header, path)))
                 segment_close(*out);
-            if (rc != -ENOENT || o->flags & PAWL_NO_CREATE)
+            bool older = rc == -PAWL_ESEGMENT && !(o->flags & PAWL_NO_CREATE) && segment_remove_older(path);
+            if (!older && (rc != -ENOENT || o->flags & PAWL_NO_CREATE))
                 return rc;
         }
         int rc = create(path, o, knobs);

@@ -404,12 +404,17 @@ static int lock_key(struct net *n, pawl_key key, enum pawl_mode mode, uint32_t l
                     pawl_grant *out)
 {
     struct host_name name;
-    int rc = -ESTALE;
-    while (rc == -ESTALE) {
-        rc = net_find(n, key, mode, false, deadline, &name);
+    uint64_t began = 0; /* when the key was found to be retired for the first time */
+    for (;;) {
+        int rc = net_find(n, key, mode, false, deadline, &name);
         rc = rc ? rc : net_lock_name(n, &name, mode, limit, deadline, call, out);
+        if (likely(rc != -ESTALE))
+            return rc;
+        began = began ? began : world_now(&world_real);
+        rc = net_find_again(n, deadline, began);
+        if (rc)
+            return net_failed(n, rc);
     }
-    return rc;
 }
 
 static int semaphore(struct pawl *p, pawl_key key, uint32_t limit, uint64_t deadline, pawl_grant *out)

@@ -66,6 +66,8 @@ struct net {
     /* Keys that were asked for lately (net_names.c). */
     pthread_mutex_t names_lock;
     struct net_names *names; /* null: none yet */
+
+    uint64_t value_steps; /* values that were set; under handle.setting */
 };
 
 extern const struct session_ops net_ops;
@@ -109,6 +111,9 @@ static inline uint32_t net_bell(const struct net *n, uint32_t request)
     return __atomic_load_n(&n->host.bells[request], __ATOMIC_ACQUIRE) & ~1u;
 }
 
+/* Packets of this socket are tagged with the host's key, if it has one, and others are dropped. */
+void net_use_key(const struct net *n, struct udp *u);
+
 /* Handles packets that came to a socket. */
 void net_dispatch(struct net *n, struct udp *through, const struct udp_batch *batch);
 
@@ -146,6 +151,10 @@ static inline uint64_t net_patience(const struct net *n, uint64_t deadline, uint
 {
     return deadline == DEADLINE_TRY || net_late(deadline, now) ? now + n->host.header->config.lease_ns : deadline;
 }
+
+/* A key lost its lock between being found and being requested (-ESTALE), in a call that began then. 0: it is to be found again; or
+ * the code with which the call ends, explained. */
+int net_find_again(const struct net *n, uint64_t deadline, uint64_t began);
 
 bool net_valid(struct net *n);
 enum pawl_why net_why(struct pawl *p);
@@ -198,6 +207,11 @@ int net_check_key(const struct net *n, pawl_key key, enum pawl_mode mode);
 int net_find_known(struct net *n, pawl_key key, enum pawl_mode mode, struct host_name *out);
 /* Until when the coordinator is asked for a key. *gives_up: the caller's deadline is later, and the call says -EAGAIN then. */
 uint64_t net_ask_until(const struct net *n, uint64_t deadline, uint64_t now, bool *gives_up);
+
+/* ---- net_values.c ---- */
+
+int net_set_value(struct pawl *p, const pawl_grant *g, const void *bytes, uint32_t len);
+int net_get_value(struct pawl *p, const pawl_grant *g, void *bytes, uint32_t *len);
 
 /* ---- net_naming.c: submitted operations whose lock has to be asked for ---- */
 

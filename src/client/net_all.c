@@ -107,8 +107,10 @@ static int find_all(struct gathering *g, const pawl_want *wants, unsigned count)
     }
     qsort(g->wanted, count, sizeof g->wanted[0], by_index);
     for (unsigned i = 1; i < count; i++)
-        if (g->wanted[i].name.index == g->wanted[i - 1].name.index)
-            return explain(-EINVAL, "two of the keys have the same lock");
+        if (g->wanted[i].name.index == g->wanted[i - 1].name.index) /* of another generation: one of them was retired meanwhile */
+            return g->wanted[i].name.generation != g->wanted[i - 1].name.generation
+                       ? -ESTALE
+                       : explain(-EINVAL, "two of the keys have the same lock");
     return 0;
 }
 
@@ -134,10 +136,16 @@ static int try_all(struct net *n, const pawl_want *wants, unsigned count, uint64
 
 int net_lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
 {
-    int rc = -ESTALE;
-    while (rc == -ESTALE) /* a key has another index now: the order is made anew */
-        rc = try_all(net_of(p), wants, count, deadline, grants);
-    return rc;
+    struct net *n = net_of(p);
+    uint64_t began = world_now(&world_real);
+    for (;;) {
+        int rc = try_all(n, wants, count, deadline, grants);
+        if (rc != -ESTALE)
+            return rc;
+        rc = net_find_again(n, deadline, began); /* a key has another index now: the order is made anew */
+        if (rc)
+            return net_failed(n, rc);
+    }
 }
 
 int net_unlock_all(struct pawl *p, const pawl_grant *grants, unsigned count)

@@ -163,6 +163,12 @@ static int explain_refusal(const struct host_header *h, int rc, const char *addr
                        "the space '%s' has no lock for another key: locks of keys that are not used any more become free when "
                        "every host has answered",
                        h->space);
+    if (rc == -EIO)
+        return explain(
+            rc,
+            "the coordinator at %s cannot write the new key to its log: its disk is full or fails; keys that it knows are "
+            "found, and the new one when there is room",
+            address);
     return explain(rc < 0 ? rc : -EPROTO, "the coordinator at %s refuses the key: %s", address,
                    pawl_strerror(rc < 0 ? rc : -EPROTO));
 }
@@ -325,4 +331,20 @@ void net_names_free(struct net *n)
     for (uint32_t i = 0; n->names && i < n->names->count; i++)
         free(n->names->known[i].bytes);
     free(n->names);
+}
+
+/* ---- keys that are retired as soon as they are found ---- */
+
+int net_find_again(const struct net *n, uint64_t deadline, uint64_t began)
+{
+    uint64_t now = world_now(&world_real), lease = n->host.header->config.lease_ns;
+    bool try = deadline == DEADLINE_TRY || net_late(deadline, began);
+    if (!try && net_late(deadline, now))
+        return explain(-ETIMEDOUT, "the keys have lost their locks to others again and again until the deadline");
+    if (now - began < lease)
+        return 0;
+    if (deadline == DEADLINE_TRY)
+        return explain(-EAGAIN, "the keys have lost their locks to others for a lease");
+    return try ? -ETIMEDOUT
+               : explain(-ENOSPC, "the keys have lost their locks to others for a lease: the space has too few locks (--locks)");
 }

@@ -89,10 +89,13 @@ static int check_families(const struct net_where *w, const struct rack_welcome *
 static void leave_again(struct net *n, const struct join_params *j, const struct rack_welcome *welcome)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_LEAVE, j->space, &welcome->said.config.identity, 1);
+    coord_make(&p, COORD_LEAVE, j->space, &welcome->said.config.identity, welcome->said.packet.head.nonce);
     p.head.from.machine = welcome->said.packet.head.to.machine;
     p.head.epoch = welcome->said.packet.head.generation;
-    const struct udp_out out = {.to = coord_list_at(&j->coordinators), .len = sizeof p, .data = &p};
+    const struct udp_out out = {.to = coord_list_at(&j->coordinators),
+                                .len = sizeof p,
+                                .data = &p,
+                                .key = seal_known(&welcome->key) ? &welcome->key : NULL};
     udp_send(&n->udp, &out, 1);
 }
 
@@ -120,6 +123,17 @@ static int join_and_create(struct net *n, const struct net_where *w, const char 
                        address);
     case -ENOSPC:
         return explain(rc, "the rack at %s has no room for another host", address);
+    case -EUSERS:
+        return explain(rc, "the rack at %s has as many hosts of this machine's address as one address may have", address);
+    case COORD_WRONG_KEY:
+        return explain(rc,
+                       w->ring.count ? "%s: the key is not one of the rack's (--key FILE, PAWL_KEY)"
+                                     : "%s: the rack takes packets with its key only (--key FILE, PAWL_KEY)",
+                       address);
+    case COORD_NO_KEY:
+        return explain(rc,
+                       "%s: the rack has no key, and this client has one (--key FILE, PAWL_KEY): its packets would not be checked",
+                       address);
     case -ENOENT:
         return explain(rc, "there is no space '%s' at %s: the coordinator there has another one", w->space, address);
     case -EPROTONOSUPPORT:
@@ -178,9 +192,13 @@ static bool is_outdated(const struct net *n, const struct net_where *w)
 static int open_memory(struct net *n, const struct net_where *w, const char *path, bool made)
 {
     int rc = host_open(path, &n->host);
+    if (!rc)
+        net_use_key(n, &n->udp);
     if (rc || made || !host_is_left(&n->host) || !is_outdated(n, w))
         return rc;
     net_say_leave(n, &n->udp); /* a coordinator of another configuration does not wait for it then */
+    n->udp.opens = false;
+    n->udp.key = (struct seal_key){.k = {0}};
     host_retire(&n->host);
     host_close(&n->host);
     return -ESTALE;
@@ -231,8 +249,8 @@ static int open_host(struct net *n, const struct net_where *w)
 /* Past the network stack if that is possible, else by a plain socket. */
 static void take_fast_way(struct net *n)
 {
-    char why[AFXDP_WHY];
-    if (afxdp_open(n->udp.at, &n->udp.fast, why))
+    char why[AFXDP_WHY] = "this static program lacks it ('pkg-config --static --libs pawl' names it to the linker)";
+    if (!wire_afxdp || wire_afxdp->open(n->udp.at, &n->udp.fast, why))
         fprintf(stderr, "pawl: AF_XDP is not possible here, UDP is used instead: %s\n", why);
 }
 
@@ -333,6 +351,10 @@ int net_open(const char *place, const pawl_options *o, const struct knobs *knobs
 {
     struct net_where w;
     int rc = net_where_parse(place, &w);
+    if (rc)
+        return rc;
+    if (o->key)
+        rc = net_where_key(&w, o->key);
     if (rc)
         return rc;
     w.deadline = world_now(&world_real) + (o->open_ns ? o->open_ns : OPEN_NS);

@@ -28,7 +28,7 @@ static void tell(struct net *n, struct udp *through, enum coord_type type, struc
     const struct host_header *h = n->host.header;
     struct coord_beat p;
     memset(&p, 0, sizeof p);
-    coord_make(&p.packet, type, h->space, &h->config.identity, 1);
+    coord_make(&p.packet, type, h->space, &h->config.identity, type == COORD_HERE ? 1 : h->nonce);
     p.packet.head.from = (struct place){h->machine, through == &n->pool ? PORT_POOL : through->at.port};
     p.packet.head.epoch = h->life;
     p.packet.stamp = host_now();
@@ -150,6 +150,8 @@ static void try_to_serve(struct net *n)
     if (n->pool.fd < 0 && udp_open(&n->pool, h->pool)) /* the port of the process that served before may not be free yet */
         n->pool.fd = -1;
     else
+        net_use_key(n, &n->pool);
+    if (n->pool.fd >= 0)
         h->pool.port = n->pool.at.port;
     h->here_ns = 0;
 }

@@ -112,6 +112,12 @@ void net_flush_together(struct net *n, struct udp *through, struct outbox *o)
     flush(n, through, o, udp_send_together);
 }
 
+void net_use_key(const struct net *n, struct udp *u)
+{
+    u->key = n->host.header->key;
+    u->opens = seal_known(&u->key);
+}
+
 /* ---- receiving ---- */
 
 /* A question for the holders and waiters of this host. */
@@ -157,7 +163,7 @@ static void on_retire(struct net *n, struct udp *through, const struct coord_ret
     if (!n->host.design->uses || !host_lives(&n->host, host_now()) ||
         !host_names_retire(&h->names, p, n->host.design->uses, n->host.memory, host_now(), out, &used))
         return;
-    coord_make(&answer, COORD_RETIRED, h->space, &h->config.identity, 0);
+    coord_make(&answer, COORD_RETIRED, h->space, &h->config.identity, h->nonce);
     answer.head.from = (struct place){h->machine, PORT_POOL};
     answer.head.epoch = h->life;
     answer.head.index = used;
@@ -241,11 +247,35 @@ static void follow(struct host_header *h, struct net_addr leader)
     __atomic_store_n(&h->beat_ns, 0, __ATOMIC_RELEASE);
 }
 
+/* Whether the packet may be what it says. A coordinator knows the nonce of the host's JOIN. An operator, who breaks a session, is
+ * at a machine of the rack: this one, or that of a coordinator, switch or lock server. */
+static bool is_genuine(struct net *n, const struct coord_packet *p, struct net_addr from)
+{
+    struct host_header *h = n->host.header;
+    const struct coord_list *l = &h->coordinators;
+    bool genuine = !is_answer(p) || p->head.nonce == h->nonce;
+    if (p->head.type == COORD_BREAK && !n->udp.opens) { /* a tag shows that it is an operator's */
+        struct net_addr at;
+        genuine = net_addr_is_localhost(&from) || net_addr_same_ip(from, h->pool);
+        for (unsigned i = 0; i < l->count && i < COORD_LIST_MAX && !genuine; i++)
+            genuine = net_addr_same_ip(from, l->at[i]);
+        for (unsigned i = 0; i < RACKS_MAX && !genuine; i++)
+            genuine = host_switch(h, i, &at) && net_addr_same_ip(from, at);
+        for (unsigned i = 0; i < h->config.servers && !genuine; i++)
+            genuine = host_server(h, i, &at) && net_addr_same_ip(from, at);
+    }
+    if (!genuine)
+        __atomic_add_fetch(&h->forged, 1, __ATOMIC_RELAXED);
+    return genuine;
+}
+
 static void on_coordinator(struct net *n, struct udp *through, const void *data, uint32_t len, struct net_addr from,
                            struct outbox *out)
 {
     struct host_header *h = n->host.header;
-    const struct coord_packet *p = coord_check(data, len, 0);
+    const struct coord_packet *p = coord_unpadded(data, len) ? coord_check(data, len, 0) : NULL;
+    if (p && !is_genuine(n, p, from))
+        return;
     if (p && p->head.type == COORD_WHICH)
         on_which(n, through, p, from);
     else if (p && coord_stands_by(&h->config.identity, p))
@@ -263,6 +293,20 @@ static void on_coordinator(struct net *n, struct udp *through, const void *data,
     }
 }
 
+/* Whether a lock packet comes from a switch or lock server of the rack: hosts hear of locks from no other. With the mutex, so that
+ * places do not change meanwhile. */
+static bool is_granter(const struct host_header *h, struct net_addr from)
+{
+    const struct host_places *at = &h->places[h->places_version % 2];
+    for (unsigned i = 0; i < rack_switches(&h->config); i++)
+        if (net_addr_is(at->switches[i], from))
+            return true;
+    for (unsigned i = 0; i < h->config.servers; i++)
+        if (net_addr_is(at->servers[i], from))
+            return true;
+    return false;
+}
+
 static void dispatch(struct net *n, struct udp *through, const struct packet_head *h, uint32_t len, struct net_addr from,
                      struct outbox *out)
 {
@@ -270,20 +314,41 @@ static void dispatch(struct net *n, struct udp *through, const struct packet_hea
         return;
     if (h->family == PACKET_COORDINATOR)
         on_coordinator(n, through, h, len, from, out);
-    else
+    else if (likely(is_granter(n->host.header, from)))
         n->host.design->packet(n->host.memory, h, len, host_now(), out);
+    else
+        __atomic_add_fetch(&n->host.header->forged, 1, __ATOMIC_RELAXED);
+}
+
+/* Parts that the switch did not decide: they go their way as single packets (wire/many.h). */
+static void send_singly(struct net *n, struct udp *through, const void *data)
+{
+    const struct packet_head *h;
+    uint32_t at = 0, len = 0;
+    for (unsigned i = 0; (h = many_next_singly(data, &i, &at, &len));) {
+        struct udp_out out = {.len = len, .data = h};
+        if (h->from.machine != n->host.header->machine || !address_of(n->host.header, h, &out.to))
+            continue;
+        udp_send(through, &out, 1);
+        __atomic_add_fetch(&n->sent, 1, __ATOMIC_RELAXED);
+    }
 }
 
 static void dispatch_parts(struct net *n, struct udp *through, const void *data, struct net_addr from, struct outbox *out)
 {
     const struct packet_head *h;
-    uint32_t at = 0, len;
+    uint32_t at = 0, len = 0;
+    send_singly(n, through, data);
     for (unsigned i = 0; (h = many_next(data, &i, &at, &len));)
         dispatch(n, through, h, len, from, out);
 }
 
 void net_dispatch(struct net *n, struct udp *through, const struct udp_batch *batch)
 {
+    if (unlikely(through->refused)) {
+        __atomic_add_fetch(&n->host.header->forged, through->refused, __ATOMIC_RELAXED);
+        through->refused = 0;
+    }
     struct outbox *out = net_outbox();
     host_enter(&n->host, out);
     for (unsigned i = 0; i < batch->count; i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/net_where.h"
 #include "lib/explain.h"
+#include "wire/key_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -45,6 +46,14 @@ static int parse_addresses(const char *place, const char *slash, struct coord_li
     return 0;
 }
 
+int net_where_key(struct net_where *w, const char *path)
+{
+    int rc = key_file_find(path, &w->ring);
+    if (!rc)
+        w->coordinators.asker = seal_asker(&w->ring);
+    return rc;
+}
+
 int net_where_parse(const char *place, struct net_where *w)
 {
     const char *slash = strchr(place, '/'), *query = strchr(place, '?');
@@ -56,6 +65,9 @@ int net_where_parse(const char *place, struct net_where *w)
         return explain(-EINVAL, "pawl://%s is not pawl://ADDRESS:PORT/SPACE, with a name of the space of 1 to %d bytes", place,
                        COORD_NAME_LEN - 1);
     int rc = parse_addresses(place, slash, &w->coordinators);
+    if (rc)
+        return rc;
+    rc = net_where_key(w, NULL);
     if (rc)
         return rc;
     memcpy(w->space, slash + 1, len);

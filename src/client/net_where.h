@@ -8,7 +8,8 @@
 
 struct net_where {
     struct coord_list coordinators;
-    struct net_addr self; /* ip of this host; 0: whatever leads to the coordinator */
+    struct seal_ring ring; /* of the key file; none: packets are not tagged */
+    struct net_addr self;  /* ip of this host; 0: whatever leads to the coordinator */
     char space[COORD_NAME_LEN];
     uint32_t node, nodes; /* of a memory node: which one of how many it has to be */
     bool through_node;    /* on a memory node's own machine, too, its memory is used by verbs alone */
@@ -18,5 +19,8 @@ struct net_where {
 
 /* ADDRESS[:PORT][,ADDRESS]...:PORT/SPACE[?host=ADDRESS][&wire=afxdp][&memory=verbs]. Errors are explained. */
 int net_where_parse(const char *place, struct net_where *w);
+
+/* The key file is this one, and not that of $PAWL_KEY. Explained. */
+int net_where_key(struct net_where *w, const char *path);
 
 #endif

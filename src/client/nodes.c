@@ -49,6 +49,7 @@ static int open_at(struct nodes *s, unsigned node, uint64_t deadline)
     pawl_options o = s->options;
     struct pawl *p = NULL;
     w.coordinators = coord_list_one(s->where.coordinators.at[node]);
+    w.coordinators.asker = s->where.coordinators.asker;
     w.node = node;
     w.nodes = count;
     w.deadline = deadline;

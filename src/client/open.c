@@ -35,6 +35,7 @@ static struct fast *make_fast_page(void)
 int handle_init(struct pawl *p, const struct session_ops *ops)
 {
     p->ops = ops;
+    pthread_mutex_init(&p->setting, NULL);
     int rc = async_init(&p->async);
     if (!rc && !(p->fast = make_fast_page())) {
         async_free(&p->async);
@@ -49,6 +50,7 @@ void handle_free(struct pawl *p)
         return;
     munmap(p->fast, sizeof *p->fast);
     async_free(&p->async);
+    pthread_mutex_destroy(&p->setting);
 }
 
 /* The library's threads in this process: the process in the upper half, since a child has none of them. */

@@ -54,8 +54,8 @@ __attribute__((noinline)) static int lock_again(pawl *p, pawl_key key, enum pawl
     return lock_with_care(p, key, mode, deadline, out);
 }
 
-static inline int lock_cell(pawl *p, pawl_key key, char *cell, uint64_t index, uint64_t meta, enum pawl_mode mode,
-                            uint64_t deadline, pawl_grant *out)
+INLINED int lock_cell(pawl *p, pawl_key key, char *cell, uint64_t index, uint64_t meta, enum pawl_mode mode, uint64_t deadline,
+                      pawl_grant *out)
 {
     enum fast_result result = fast_lock(p->fast, cell, index, meta, mode, out);
     if (likely(result == FAST_HELD))
@@ -63,7 +63,7 @@ static inline int lock_cell(pawl *p, pawl_key key, char *cell, uint64_t index, u
     return result == FAST_NO ? lock_with_care(p, key, mode, deadline, out) : lock_again(p, key, mode, deadline, out);
 }
 
-static inline int lock_number(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+INLINED int lock_number(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
     const struct fast *f = p->fast;
     uint64_t index, meta;
@@ -75,7 +75,7 @@ static inline int lock_number(pawl *p, pawl_key key, enum pawl_mode mode, uint64
     return lock_cell(p, key, cell, index, meta, mode, deadline, out);
 }
 
-static inline int lock_name(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+INLINED int lock_name(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
     const struct fast *f = p->fast;
     struct cell place = {.index = UINT64_MAX};
@@ -92,7 +92,7 @@ __attribute__((noinline)) static int lock_other(pawl *p, pawl_key key, enum pawl
     return key.name ? lock_name(p, key, mode, deadline, out) : lock_number(p, key, mode, deadline, out);
 }
 
-static inline int lock_until(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+INLINED int lock_until(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
     if (likely(!key.name && mode == PAWL_EXCLUSIVE))
         return lock_number(p, key, PAWL_EXCLUSIVE, deadline, out);

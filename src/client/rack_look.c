@@ -25,6 +25,11 @@ static int ask_coordinator(const struct rack_look *l, struct coord_packet *ask, 
         return explain(rc, "there is no space '%s' at %s: the coordinator there has another one", l->where.space, address);
     if (rc == -ETIMEDOUT)
         return explain(rc, "no coordinator of '%s' answers at %s (start one with 'pawl serve')", l->where.space, address);
+    if (rc == COORD_WRONG_KEY || rc == COORD_NO_KEY)
+        return explain(rc,
+                       rc == COORD_NO_KEY ? "%s: the rack has no key, and this program has one (--key, PAWL_KEY)"
+                                          : "%s: the rack takes packets with its key only (--key FILE, PAWL_KEY)",
+                       address);
     if (rc == -EPROTOTYPE)
         return explain(-PAWL_ENOTSUP, "'%s' at %s is a memory node, which has no coordinator", l->where.space, address);
     return rc ? explain(rc, "cannot ask %s: %s", address, strerror(-rc)) : 0;
@@ -45,6 +50,22 @@ static int add(struct rack_look *l, const struct coord_claim *claim, const struc
     return 0;
 }
 
+/* Asks a host by the host's own key, which follows from the cluster's. While that is being changed, the host has one of two. */
+static int ask_at(const struct rack_look *l, struct net_addr at, uint32_t life, const struct coord_packet *ask,
+                  enum coord_type type, uint64_t patience, void *answer, uint32_t answer_len)
+{
+    const struct seal_ring *r = &l->where.ring;
+    int rc = -ETIMEDOUT;
+    assert(!r->number);
+    for (unsigned i = 0; i < max_u64(r->count, 1) && rc == -ETIMEDOUT; i++) {
+        struct seal_asker asker = {.number = 0};
+        if (r->count)
+            asker.key = seal_host_key(&r->key[i], ask->head.space, ask->head.to.machine, life);
+        rc = exchange(at, &asker, l->where.self, ask, sizeof *ask, type, world_now(&world_real) + patience, answer, answer_len);
+    }
+    return rc;
+}
+
 static int ask_host(struct rack_look *l, const struct coord_host *h)
 {
     struct coord_claimed answer;
@@ -56,8 +77,7 @@ static int ask_host(struct rack_look *l, const struct coord_host *h)
         ask.head.to.machine = (uint16_t)h->machine;
         ask.head.epoch = h->life;
         ask.head.index = from;
-        rc = exchange(h->at, l->where.self, &ask, sizeof ask, COORD_CLAIMED, world_now(&world_real) + HOST_NS, &answer,
-                      sizeof answer);
+        rc = ask_at(l, h->at, h->life, &ask, COORD_CLAIMED, HOST_NS, &answer, sizeof answer);
         for (uint32_t i = 0; !rc && i < min_u64(answer.count, COORD_CLAIMS_MAX); i++)
             rc = add(l, &answer.claim[i], h);
         if (!rc && answer.packet.head.index && answer.packet.head.index <= from)
@@ -76,8 +96,7 @@ int rack_look_break(const struct rack_look *l, const struct rack_claim *c)
     ask.head.epoch = c->life;
     ask.role = c->claim.session;
     ask.code = (int32_t)c->claim.serial;
-    int rc =
-        exchange(c->at, l->where.self, &ask, sizeof ask, COORD_BROKEN, world_now(&world_real) + ASK_NS, &answer, sizeof answer);
+    int rc = ask_at(l, c->at, c->life, &ask, COORD_BROKEN, ASK_NS, &answer, sizeof answer);
     if (!rc)
         return answer.code == -ENOENT ? -ENOENT : answer.code ? -EPROTO : 0;
     net_addr_print(c->at, address);
@@ -112,6 +131,9 @@ int rack_look_open(const char *place, struct rack_look *l)
     int rc = net_where_parse(place, &l->where);
     if (!rc && !net_addr_known(l->where.self) && udp_source_for(l->where.coordinators.at[0], &l->where.self))
         rc = explain(-EINVAL, "no route to pawl://%s", place);
+    if (!rc && l->where.ring.number)
+        rc = explain(-EACCES, "what hosts hold is told to holders of the cluster's key only, and the key file has that of host %u",
+                     l->where.ring.number);
     while (!rc && from) {
         struct coord_packet ask;
         coord_make(&ask, COORD_WHO, l->where.space, NULL, world_random(&world_real) | 1);

@@ -9,15 +9,19 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SEGMENT_NAME_MAX 64 /* leaves room in a file name for the prefix and a user id */
 #define SEGMENT_DEFAULT "default"
+#define LEASE_TRIES_MAX 200 /* of finding no other process that looks at a segment of an earlier layout */
+#define LEASE_PAUSE_NS NS_PER_MS
 #define RESERVE_MAX (UINT64_C(64) << 20) /* bytes of a sparse space that are taken at once all the same */
 
 /* Mappings of this process by inode. Handles that share one also show their races to a sanitizer. */
@@ -227,6 +231,53 @@ int segment_open(const char *path, struct segment **out)
     return rc;
 }
 
+static bool is_older(int fd, const char *path)
+{
+    struct layout_header h;
+    struct stat st;
+    return !fstat(fd, &st) && S_ISREG(st.st_mode) && belongs_as_named(path, &st) && pread(fd, &h, sizeof h, 0) == sizeof h &&
+           h.magic == LAYOUT_MAGIC && h.byte_order == LAYOUT_BYTE_ORDER && h.version < LAYOUT_VERSION;
+}
+
+static bool names(const char *path, int fd)
+{
+    struct stat st, there;
+    return !fstat(fd, &st) && !lstat(path, &there) && there.st_dev == st.st_dev && there.st_ino == st.st_ino;
+}
+
+/* The kernel gives the lease only if no other process has the file open or mapped. While it lasts, those that open it are told to
+ * try again (EAGAIN). The kernel tells its holder of them by a signal, here one that is ignored unless the program wants it. */
+static int remove_if_unused(const char *path)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), rc = 0;
+    if (fd < 0)
+        return errno == ENOENT ? 0 : errno;
+    if (!is_older(fd, path))
+        rc = 0; /* it was replaced just now, or the caller finds out what else is wrong */
+    else if (fcntl(fd, F_SETSIG, SIGURG) || fcntl(fd, F_SETLEASE, F_WRLCK) || (names(path, fd) && unlink(path)))
+        rc = errno;
+    close(fd); /* ends the lease */
+    return rc;
+}
+
+bool segment_remove_older(const char *path)
+{
+    if (strncmp(path, SEGMENT_DIR "/", strlen(SEGMENT_DIR "/")))
+        return false;
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    bool older = fd >= 0 ? is_older(fd, path) : errno == EAGAIN;
+    if (fd >= 0)
+        close(fd);
+    for (int i = 0; older && i < LEASE_TRIES_MAX; i++) {
+        int rc = remove_if_unused(path);
+        if (rc != EAGAIN)
+            return !rc;
+        /* Another process may be looking at it just now, as this one is. */
+        nanosleep(&(struct timespec){.tv_nsec = LEASE_PAUSE_NS + LEASE_PAUSE_NS * (getpid() % 8) / 8}, NULL);
+    }
+    return false;
+}
+
 bool segment_in_place(const struct segment *s)
 {
     struct stat st;
@@ -252,6 +303,15 @@ void segment_close(struct segment *s)
 
 /* ---- creating ---- */
 
+int segment_take(const struct segment *s, uint64_t offset, uint64_t bytes)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), from = offset / page * page;
+    /* -EINVAL: a kernel before 5.14, which cannot tell */
+    if (!madvise((char *)s->base + from, round_up(offset + bytes, page) - from, MADV_POPULATE_WRITE) || errno == EINVAL)
+        return 0;
+    return explain(-ENOSPC, "%s: no memory for another value: %s", s->path, errno == EFAULT ? strerror(ENOSPC) : strerror(errno));
+}
+
 /* The locks of a design whose free lock is not all zeroes. */
 static int format(void *base, const struct layout_header *h)
 {
@@ -266,14 +326,12 @@ static int format(void *base, const struct layout_header *h)
     return rc;
 }
 
-/* All of it now: a page that cannot be had later would be a SIGBUS in the middle of a lock operation. But locks that could grow to
- * more than there is take their memory as they are used, and for them that is the price. */
-static int reserve(int fd, const struct layout_header *h)
+int segment_reserve(int fd, const struct layout_header *h)
 {
-    if (!layout_is_sparse(h) || h->total_bytes <= RESERVE_MAX)
-        return posix_fallocate(fd, 0, (off_t)h->total_bytes);
     if (ftruncate(fd, (off_t)h->total_bytes))
         return errno;
+    if (!layout_is_sparse(h) || h->total_bytes <= RESERVE_MAX)
+        return posix_fallocate(fd, 0, (off_t)(layout_values(h) ? layout_values(h) : h->total_bytes));
     int rc = posix_fallocate(fd, 0, (off_t)h->cells);
     return rc || h->names == h->total_bytes ? rc : posix_fallocate(fd, (off_t)h->names, (off_t)(h->total_bytes - h->names));
 }
@@ -287,7 +345,7 @@ static int fill(int fd, const char *path, const struct layout_params *p)
                                    : explain(rc, "%s: a space of %llu locks, %u sessions and %u holds each is out of bounds", path,
                                              (unsigned long long)p->capacity, p->sessions, p->holds);
     layout_set_boot_id(&h, read_boot_id);
-    rc = reserve(fd, &h);
+    rc = segment_reserve(fd, &h);
     if (rc)
         return explain(-rc, "%s: no room for %llu bytes: %s", path, (unsigned long long)h.total_bytes, strerror(rc));
     void *base = mmap(NULL, h.total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

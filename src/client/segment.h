@@ -48,8 +48,20 @@ int segment_open(const char *path, struct segment **out);
 /* Makes the file in one step, so that no process sees half of it. -EEXIST if it is there. */
 int segment_create(const char *path, const struct layout_params *p, mode_t permissions);
 
+/* Takes the file's memory: all of it now, since a page that cannot be had later would be a SIGBUS in the middle of a lock
+ * operation. But locks that could grow to more than there is take their memory as they are used, and for them that is the price.
+ * Memory for a value is taken before it is used (segment_take). 0 or an errno. */
+int segment_reserve(int fd, const struct layout_header *h);
+
+/* Removes a named space of an earlier layout if no process uses it, so that nothing is held there: true. Else nothing changes. A
+ * value beside a lock would be lost, but layouts before 10 have none. */
+bool segment_remove_older(const char *path);
+
 /* Whether the path still names the file: false once it was removed, replaced or made shorter. */
 bool segment_in_place(const struct segment *s);
+
+/* Takes memory for a part of it that is sparse: -ENOSPC, explained, if there is none, which would be a SIGBUS later. */
+int segment_take(const struct segment *s, uint64_t offset, uint64_t bytes);
 
 void segment_close(struct segment *s);
 

@@ -12,7 +12,8 @@
 
 struct coord_list {
     struct net_addr at[COORD_LIST_MAX];
-    uint32_t count, now; /* now: the one to which the member sends */
+    uint32_t count, now;     /* now: the one to which the member sends */
+    struct seal_asker asker; /* by whose key they are asked; it does not change */
 };
 
 struct coord_list coord_list_one(struct net_addr at);

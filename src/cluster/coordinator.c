@@ -48,7 +48,7 @@ bool coord_is_current(uint64_t *term, const struct coord_packet *p)
 static bool is_question(enum coord_type type)
 {
     return type == COORD_JOIN || type == COORD_BEAT || type == COORD_WHO || type == COORD_RULES || type == COORD_FIND ||
-           type == COORD_KEY_OF;
+           type == COORD_KEY_OF || type == COORD_VALUE;
 }
 
 bool coord_stands_by(const struct rack_identity *member, const struct coord_packet *p)
@@ -83,6 +83,23 @@ uint32_t coord_unknown_space(const struct coord_packet *p, struct coord_packet *
     return sizeof *a;
 }
 
+static uint32_t answer_len(enum coord_type type)
+{
+    return type == COORD_JOIN     ? sizeof(struct coord_welcome)
+           : type == COORD_WHO    ? sizeof(struct coord_hosts)
+           : type == COORD_RULES  ? sizeof(struct coord_ruled)
+           : type == COORD_CLAIMS ? sizeof(struct coord_claimed)
+                                  : 0;
+}
+
+uint32_t coord_unpadded(const void *data, uint32_t len)
+{
+    const struct packet_head *h = data;
+    if (len < sizeof(struct coord_packet) || h->family != PACKET_COORDINATOR || !answer_len((enum coord_type)h->type))
+        return len;
+    return len < answer_len((enum coord_type)h->type) ? 0 : sizeof(struct coord_packet);
+}
+
 const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t space)
 {
     const struct coord_packet *p = data;
@@ -99,6 +116,8 @@ const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t 
         const struct coord_key *k = data;
         return len == sizeof *k && k->len <= DIRECTORY_KEY_MAX ? p : NULL;
     }
+    if (p->head.type == COORD_VALUE || p->head.type == COORD_VALUED)
+        return len == sizeof(struct coord_value) && ((const struct coord_value *)data)->len <= PAWL_VALUE_MAX ? p : NULL;
     if (p->head.type == COORD_RETIRE)
         return len == sizeof(struct coord_retire) && ((const struct coord_retire *)data)->count <= COORD_RETIRE_MAX ? p : NULL;
     if (p->head.type == COORD_HOSTS)
@@ -211,6 +230,7 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     rules_init(&c->rules, c->config.racks);
     c->wanted = c->rules;
     c->directory = p->directory;
+    c->values = p->values;
     if (p->state)
         take_state(c, p->state);
     coord_hosts_begin(c, p, now);
@@ -302,6 +322,10 @@ static uint32_t on_join(struct coordinator *c, const struct coord_packet *p, str
     }
     if (c->config.identity.features & ~p->identity.features)
         return coord_refuse(c, p, -EPROTONOSUPPORT, answer);
+    if (p->role != COORD_HOST && !net_addr_same_ip(at, from)) {
+        c->drops.forged++; /* in the place of a lock server or switch on another machine */
+        return coord_refuse(c, p, -EACCES, answer);
+    }
     switch (p->role) {
     case COORD_HOST:
         return coord_join_host(c, p, from, now, answer);
@@ -329,10 +353,21 @@ uint32_t coord_acknowledge(const struct coordinator *c, const struct coord_packe
     return sizeof *a;
 }
 
-uint32_t coord_beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s,
+/* Whether the lock server or switch itself sends the packet: it has the nonce of its JOIN, which no other program knows. Counts the
+ * packet if not. */
+static bool is_from_station(struct coordinator *c, const struct coord_station *s, const struct coord_packet *p)
+{
+    c->drops.forged += p->head.nonce != s->nonce;
+    return p->head.nonce == s->nonce;
+}
+
+uint32_t coord_beat_station(struct coordinator *c, const struct coord_beat *beat, uint64_t now, struct coord_station *s,
                             void *answer)
 {
-    bool ours = p->code == coord_config_sum(&c->config) && p->head.epoch && (s->life ? p->head.epoch == s->life : !c->logged);
+    const struct coord_packet *p = &beat->packet;
+    bool there = !net_addr_known(s->at) || net_addr_is(p->at, s->at); /* as the log has it */
+    bool ours =
+        there && p->code == coord_config_sum(&c->config) && p->head.epoch && (s->life ? p->head.epoch == s->life : !c->logged);
     if (!s->nonce && !s->away && ours && p->head.nonce && net_addr_known(p->at)) { /* I17 */
         *s = (struct coord_station){
             .nonce = p->head.nonce, .life = p->head.epoch, .at = p->at, .rules = RULES_NONE, .version = s->version};
@@ -341,8 +376,13 @@ uint32_t coord_beat_station(struct coordinator *c, const struct coord_packet *p,
     }
     if (!s->nonce || s->life != p->head.epoch)
         return coord_refuse(c, p, -ESTALE, answer);
+    if (!is_from_station(c, s, p))
+        return 0;
     s->heard_ns = now;
-    return coord_acknowledge(c, p, answer);
+    uint32_t len = coord_acknowledge(c, p, answer);
+    const struct coord_member station = {.places = beat->places};
+    coord_tell_place(c, &station, answer);
+    return len;
 }
 
 static uint32_t on_beat(struct coordinator *c, const struct coord_beat *beat, struct net_addr from, uint64_t now, void *answer)
@@ -355,7 +395,8 @@ static uint32_t on_beat(struct coordinator *c, const struct coord_beat *beat, st
     case COORD_SERVER:
         while (i < c->config.servers && c->config.server[i] != p->head.from.machine)
             i++;
-        return i < c->config.servers ? coord_beat_station(c, p, now, &c->server[i], answer) : coord_refuse(c, p, -ESTALE, answer);
+        return i < c->config.servers ? coord_beat_station(c, beat, now, &c->server[i], answer)
+                                     : coord_refuse(c, p, -ESTALE, answer);
     default:
         return coord_beat_host(c, beat, from, now, answer);
     }
@@ -363,7 +404,7 @@ static uint32_t on_beat(struct coordinator *c, const struct coord_beat *beat, st
 
 /* ---- leaving ---- */
 
-static void on_leave(struct coordinator *c, const struct coord_packet *p)
+static void on_leave(struct coordinator *c, const struct coord_packet *p, struct net_addr from)
 {
     struct coord_station *s = NULL;
     for (unsigned i = 0; i < c->config.servers && p->role == COORD_SERVER; i++)
@@ -371,10 +412,10 @@ static void on_leave(struct coordinator *c, const struct coord_packet *p)
             s = &c->server[i];
     if (p->role == COORD_SWITCH && p->head.from.port < rack_switches(&c->config))
         s = &c->switch_[p->head.from.port];
-    if (s && s->nonce && s->life == p->head.epoch)
+    if (s && s->nonce && s->life == p->head.epoch && is_from_station(c, s, p))
         s->stopped = true;
     if (p->role != COORD_SERVER && p->role != COORD_SWITCH)
-        coord_host_leaves(c, p);
+        coord_host_leaves(c, p, from);
 }
 
 /* A member of this space, or a sender that knows it by its name alone. Else *code says why it is refused; 0: the packet is counted
@@ -392,6 +433,16 @@ static bool is_ours(struct coordinator *c, const struct coord_packet *p, int *co
     return false;
 }
 
+/* With a key: only holders of the cluster's key join as lock servers and switches, and change rules. A host that has joined does
+ * neither in its own name. */
+static bool may_ask(const struct coord_packet *p)
+{
+    bool cluster = !p->head.from.machine && !p->head.from.port;
+    if (p->head.type == COORD_RULES)
+        return cluster || !p->code;
+    return p->head.type != COORD_JOIN || cluster || (p->role == COORD_HOST && !p->head.from.machine);
+}
+
 static uint32_t answer_to(struct coordinator *c, const void *data, uint32_t len, struct net_addr from, uint64_t now, void *answer)
 {
     const struct packet_head *h = data;
@@ -405,7 +456,9 @@ static uint32_t answer_to(struct coordinator *c, const void *data, uint32_t len,
         return code ? coord_refuse(c, p, code, answer) : 0;
     c->unwritten = false;
     if (p && (p->head.type == COORD_FIND || p->head.type == COORD_KEY_OF))
-        return coord_on_key(c, data, now, answer);
+        return coord_on_key(c, data, from, now, answer);
+    if (p && p->head.type == COORD_VALUE)
+        return coord_on_value(c, data, answer);
     if (p && p->head.type == COORD_BEAT) {
         coordinator_tick(c, now);
         return on_beat(c, data, from, now, answer);
@@ -414,6 +467,10 @@ static uint32_t answer_to(struct coordinator *c, const void *data, uint32_t len,
         c->drops.bad++;
         return 0;
     }
+    if (c->keyed && !may_ask(p)) {
+        c->drops.forged++;
+        return coord_refuse(c, p, -EACCES, answer);
+    }
     coordinator_tick(c, now);
     switch ((enum coord_type)p->head.type) {
     case COORD_JOIN:
@@ -421,12 +478,12 @@ static uint32_t answer_to(struct coordinator *c, const void *data, uint32_t len,
     case COORD_WHO:
         return coord_on_who(c, p, answer);
     case COORD_RULES:
-        return coord_on_rules(c, p, now, answer);
+        return coord_on_rules(c, p, from, now, answer);
     case COORD_RETIRED:
-        coord_on_retired(c, p, now);
+        coord_on_retired(c, p, from, now);
         return 0;
     case COORD_LEAVE:
-        on_leave(c, p);
+        on_leave(c, p, from);
         return 0;
     default:
         c->drops.bad++;
@@ -449,7 +506,7 @@ static uint32_t next_packet(struct coordinator *c, void *packet, struct net_addr
         if (!m->live || !net_addr_known(m->at))
             continue;
         struct coord_packet *p = packet;
-        coord_make(p, COORD_ROUSE, c->space, &c->config.identity, 0);
+        coord_make(p, COORD_ROUSE, c->space, &c->config.identity, m->nonce);
         p->head.to.machine = (uint16_t)(c->rouse_next - 1);
         p->head.epoch = m->life;
         *to = m->at;

@@ -22,6 +22,8 @@
  *   FOUND     the answer to both, with the key, its index and generation, a code, and the number of the latest round (stamp)
  *   RETIRE    to a host, in round `round`: do you use these keys? Keys that the host does not use it has to forget.
  *   RETIRED   which of them the host uses (index, a bit each), in which round (stamp). It has forgotten the others.
+ *   VALUE     from a holder: the value beside this lock (values.h); or, `sets`, it is this from now on
+ *   VALUED    the value, and a code. -ESTALE: it is a set of before this coordinator's term
  *   ROUSE     to a host: the switch has started anew; renew the lease there now
  *   WHO       from any program: which hosts are there, from this number on?
  *   HOSTS     the space's config, and some of the hosts
@@ -51,6 +53,7 @@
 #ifndef PAWL_CLUSTER_COORDINATOR_H
 #define PAWL_CLUSTER_COORDINATOR_H
 
+#include "cluster/limits.h"
 #include "cluster/state.h"
 #include "designs/core/design.h"
 #include "designs/packet/packet.h"
@@ -61,8 +64,14 @@
 #define COORD_NAME_LEN 32
 #define COORD_LIVE_WORDS 16 /* machines up to 1023 are told; where there are more, none */
 #define COORD_LIVES_PER_S 4
-#define COORD_FOREIGN (-EREMCHG)    /* code of REFUSED: another space of that name, or an older version of its configuration */
-#define COORD_NOT_LEADER (-EREMOTE) /* code of REFUSED: this coordinator stands by; `at` says where the leader is, or nothing */
+#define COORD_NAMES_PER_S 2000u         /* new names that one address may add, and */
+#define COORD_NAMES_AT_ONCE 16384u      /* at once: a program that begins brings its own */
+#define COORD_HOSTS_SHARE 4u            /* of the numbers of hosts: what one address may have, but at least */
+#define COORD_HOSTS_LEAST 8u            /* so many: users of one machine have a host each */
+#define COORD_FOREIGN (-EREMCHG)        /* code of REFUSED: another space of that name, or an older version of its configuration */
+#define COORD_NOT_LEADER (-EREMOTE)     /* code of REFUSED: this coordinator stands by; `at` says where the leader is, or nothing */
+#define COORD_WRONG_KEY (-EKEYREJECTED) /* code of REFUSED: the packet is not tagged, or with another key. Said without a tag */
+#define COORD_NO_KEY (-ENOKEY)          /* code of REFUSED: the packet is tagged, and the receiver has no key */
 #define COORD_LIVES_AHEAD                                                                                                          \
     4096u /* reserved beyond those that may be used up within two leases: a quarter of an hour of a full disk */
 
@@ -93,6 +102,8 @@ enum coord_type {
     COORD_RETIRED,
     COORD_SPACE, /* cluster/spaces.h */
     COORD_SPACES,
+    COORD_VALUE,
+    COORD_VALUED,
 };
 
 #define COORD_FORCE 1 /* code of a lock server's JOIN: the operator says that no host uses the server in whose place it comes */
@@ -108,7 +119,8 @@ struct coord_packet {
     uint32_t role;
     int32_t code; /* REFUSED; BEAT: coord_config_sum */
     uint64_t stamp;
-    struct net_addr at; /* JOIN, BEAT: where a server or switch listens; none: where the packet came from. REFUSED: the leader */
+    struct net_addr at; /* JOIN, BEAT: where a server or switch listens; none: where the packet came from. REFUSED: the leader.
+                           WELCOME: its bytes `ip` are the host's key, wrapped (seals.h) */
     char space[COORD_NAME_LEN];
 };
 static_assert(sizeof(struct coord_packet) == 152, "no padding");
@@ -158,6 +170,7 @@ static_assert(sizeof(struct coord_welcome) <= PACKET_MAX, "fits");
 /* A member's knowledge of the space that it joined: the latest welcome, and the addresses of all lock servers, by number. */
 struct rack_welcome {
     struct coord_welcome said;
+    struct seal_key key; /* a host's; none: packets are not tagged */
     struct net_addr servers[RACK_SERVERS_MAX];
 };
 
@@ -169,6 +182,16 @@ struct coord_key {
     char bytes[(DIRECTORY_KEY_MAX + 8) / 8 * 8];
 };
 static_assert(sizeof(struct coord_key) <= PACKET_MAX, "fits");
+
+/* VALUE and VALUED go on: */
+struct coord_value {
+    struct coord_packet packet; /* head.index, head.generation; term: of a set, the coordinator's that the holder has heard of */
+    uint64_t token, step;       /* of the hold; of the set among those of this hold */
+    uint32_t sets;              /* 1: sets it */
+    uint32_t len;
+    uint8_t bytes[PAWL_VALUE_MAX];
+};
+static_assert(sizeof(struct coord_value) == 240, "no padding");
 
 #define COORD_RETIRE_MAX 64u /* keys of one round: a bit each in the answer */
 
@@ -225,6 +248,7 @@ struct coord_member {
     bool live;
     bool unheard;   /* it joined a former coordinator, and was not heard of since */
     bool unwritten; /* it is not in the log yet */
+    uint16_t key;   /* number of the key file with which it joined */
     uint8_t clean;  /* a bit for every switch that has no lock that names it */
     struct net_addr at;
     struct net_addr switches[RACKS_MAX]; /* where it sends to: what it said last, and when, by its own clock: */
@@ -274,6 +298,7 @@ struct coordinator {
     uint64_t life_ns;   /* when it was given */
     uint64_t start_ns;
     bool fresh;     /* nothing of a former coordinator can be left */
+    bool keyed;     /* packets were tagged: head.from.port of a sender that has not joined is the number of its key */
     bool logged;    /* the caller keeps a log: what is to outlast the coordinator is told when it is written */
     bool unwritten; /* the latest answer must wait for that */
     struct coord_station {
@@ -290,6 +315,7 @@ struct coordinator {
     unsigned servers; /* that have joined, of config.servers */
     struct rules rules;
     struct rules wanted;        /* a later version: sent to no member before the caller has it on disk (coordinator_set_rules) */
+    struct net_addr own;        /* the coordinator's address; none: not known */
     struct net_addr own_switch; /* in the coordinator's process: it yields its place to another one; port 0: there is none */
     bool yield;                 /* another one wants it: the caller stops its own, which then says that it leaves */
     uint32_t rouse_next;        /* the next host to be roused; beyond the last: none is */
@@ -297,6 +323,8 @@ struct coordinator {
     struct coord_member *members; /* by number, 1 to config.machines; the caller's */
     struct directory *directory;  /* kept by the caller; null: keys are dense */
     struct coord_names names;
+    struct limits new_names; /* that one address may add */
+    struct values *values;   /* kept by the caller; null: there are none */
 };
 
 struct coord_params {
@@ -314,6 +342,7 @@ struct coord_params {
     enum pawl_keys keys;            /* 0: dense */
     uint32_t group;                 /* dense keys that share a lock; 0: one */
     struct directory *directory;    /* if not; service_open has its own */
+    struct values *values;          /* beside locks; service_open has its own; null: none */
     bool grows;                     /* in place: more locks than the log says do not make another configuration */
     const struct rack_config *like; /* design's options are those of this configuration; null: `knobs` and the design say */
     uint64_t mistakes;              /* on purpose (cluster/mistakes.h) */
@@ -333,6 +362,10 @@ uint32_t coordinator_packet(struct coordinator *c, const void *data, uint32_t le
 
 /* A packet that is to be sent to one of the hosts, and where. Its length; 0: there is none. */
 uint32_t coordinator_more(struct coordinator *c, void *packet, struct net_addr *to);
+
+/* A packet that tells a lock server or switch of a host that has joined, and where it goes: one for each of them, from *station = 0
+ * on. Its length; 0: all were told. They take no packet of a host of which they were not told. */
+uint32_t coordinator_news(const struct coordinator *c, uint16_t machine, unsigned *station, void *packet, struct net_addr *to);
 
 /* Hosts whose lease has ended; how many are live. */
 unsigned coordinator_tick(struct coordinator *c, uint64_t now);
@@ -363,6 +396,11 @@ void coord_make(struct coord_packet *p, enum coord_type type, const char *space,
 
 /* Whether that is a packet of the coordinator's family, complete, and for the space with this short id; 0: for any. */
 const struct coord_packet *coord_check(const void *data, uint32_t len, uint32_t space);
+
+/* The length of a question without the zeros behind it, which make its datagram as long as the answer. An answer is never longer
+ * than the question: a datagram with another's address as its sender does not multiply. 0: the datagram is too short for its
+ * answer. All other packets have the length `len`. */
+uint32_t coord_unpadded(const void *data, uint32_t len);
 
 /* Whether a packet comes from the coordinator of the very space that a member joined, with no older configuration. */
 bool coord_knows(const struct rack_identity *member, const struct coord_packet *p);

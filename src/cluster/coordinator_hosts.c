@@ -56,6 +56,15 @@ static uint32_t welcome(struct coordinator *c, const struct coord_packet *p, uin
     return len;
 }
 
+/* Whether the address has as many hosts as one may have: others find room. */
+static bool has_enough(const struct coordinator *c, struct net_addr from)
+{
+    uint32_t count = 0;
+    for (uint16_t m = 1; m <= c->config.machines; m++)
+        count += c->members[m].live && net_addr_same_ip(c->members[m].at, from);
+    return count >= max_u64(c->config.machines / COORD_HOSTS_SHARE, COORD_HOSTS_LEAST);
+}
+
 uint32_t coord_join_host(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
 {
     uint16_t empty = 0;
@@ -64,12 +73,20 @@ uint32_t coord_join_host(struct coordinator *c, const struct coord_packet *p, st
         return coord_refuse(c, p, -EAGAIN, answer);
     for (uint16_t m = 1; m <= c->config.machines; m++) {
         const struct coord_member *member = &c->members[m];
-        if (member->live && !member->unheard && member->nonce == p->head.nonce)
-            return welcome(c, p, m, now, answer);
+        if (member->live && !member->unheard && member->nonce == p->head.nonce) {
+            if (member->key == p->head.from.port)
+                return welcome(c, p, m, now, answer);
+            c->drops.forged++; /* another key: the sender has read the nonce, and must not get the host's key */
+            return 0;
+        }
         if (member->live ? member->unheard : !coord_is_clean(c, member))
             later = true;
         else if (!empty && !member->live)
             empty = m;
+    }
+    if (has_enough(c, from)) {
+        c->drops.limited++;
+        return coord_refuse(c, p, -EUSERS, answer);
     }
     if (!empty)
         return coord_refuse(c, p, later ? -EAGAIN : -ENOSPC, answer);
@@ -77,11 +94,37 @@ uint32_t coord_join_host(struct coordinator *c, const struct coord_packet *p, st
     uint32_t life = coord_next_life(c, now);
     if (!life)
         return coord_refuse(c, p, -EAGAIN, answer);
-    c->members[empty] = (struct coord_member){
-        .nonce = p->head.nonce, .until_ns = lease_from(c, now), .life = life, .live = true, .unwritten = c->logged, .at = from};
+    c->members[empty] = (struct coord_member){.nonce = p->head.nonce,
+                                              .until_ns = lease_from(c, now),
+                                              .life = life,
+                                              .live = true,
+                                              .unwritten = c->logged,
+                                              .key = p->head.from.port,
+                                              .at = from};
     c->hosts_changed = true;
     coord_switches(c, c->members[empty].switches);
     return welcome(c, p, empty, now, answer);
+}
+
+/* ---- senders ---- */
+
+bool coord_is_from_host(struct coordinator *c, const struct coord_member *m, const struct coord_packet *p, struct net_addr from)
+{
+    bool knows = !m->nonce || p->head.nonce == m->nonce, there = !net_addr_known(m->at) || net_addr_same_ip(m->at, from);
+    c->drops.forged += !knows || !there;
+    return knows && there;
+}
+
+bool coord_is_of_rack(const struct coordinator *c, struct net_addr from)
+{
+    bool found = net_addr_is_localhost(&from) || net_addr_same_ip(c->own, from);
+    for (unsigned i = 0; i < c->config.servers && !found; i++)
+        found = net_addr_same_ip(c->server[i].at, from);
+    for (unsigned i = 0; i < RACKS_MAX && !found; i++)
+        found = net_addr_same_ip(c->switch_[i].at, from);
+    for (uint16_t m = 1; m <= c->config.machines && !found; m++)
+        found = c->members[m].live && net_addr_same_ip(c->members[m].at, from);
+    return found;
 }
 
 /* ---- heartbeats ---- */
@@ -128,7 +171,10 @@ uint32_t coord_beat_host(struct coordinator *c, const struct coord_beat *beat, s
         *m = (struct coord_member){.life = p->head.epoch, .live = true};
     if (!m->live || m->life != p->head.epoch || (m->unheard && !today))
         return coord_refuse(c, p, -ESTALE, answer);
+    if (!coord_is_from_host(c, m, p, from))
+        return 0;
     c->life = c->life > m->life ? c->life : m->life;
+    m->nonce = p->head.nonce;
     take_beat(c, m, beat, from, now);
     uint32_t len = coord_acknowledge(c, p, answer);
     if (c->directory && c->directory->parts > 1)
@@ -137,13 +183,17 @@ uint32_t coord_beat_host(struct coordinator *c, const struct coord_beat *beat, s
     return len;
 }
 
-void coord_host_leaves(struct coordinator *c, const struct coord_packet *p)
+void coord_host_leaves(struct coordinator *c, const struct coord_packet *p, struct net_addr from)
 {
     uint16_t number = p->head.from.machine;
-    if (number && number <= c->config.machines && c->members[number].live && c->members[number].life == p->head.epoch) {
-        c->members[number].live = false;
-        c->hosts_changed = true;
+    if (!number || number > c->config.machines || !c->members[number].live || c->members[number].life != p->head.epoch) {
+        c->drops.stale++;
+        return;
     }
+    if (!coord_is_from_host(c, &c->members[number], p, from))
+        return;
+    c->members[number].live = false;
+    c->hosts_changed = true;
 }
 
 /* ---- time ---- */
@@ -197,9 +247,32 @@ uint32_t coord_on_who(const struct coordinator *c, const struct coord_packet *p,
     a->keys = c->config.keys;
     a->sessions = c->config.sessions;
     a->requests = c->config.requests;
+    /* A lock server or switch asks which lives were given. Others ask for addresses. */
+    bool lives = p->role == COORD_SERVER || p->role == COORD_SWITCH;
     for (; m <= c->config.machines && a->count < COORD_HOSTS_MAX; m++)
-        if (c->members[m].live && net_addr_known(c->members[m].at))
+        if (c->members[m].live && !c->members[m].unwritten && (lives || net_addr_known(c->members[m].at)))
             a->host[a->count++] = (struct coord_host){.at = c->members[m].at, .machine = (uint32_t)m, .life = c->members[m].life};
     a->packet.head.index = m <= c->config.machines ? m : 0;
     return sizeof *a;
+}
+
+uint32_t coordinator_news(const struct coordinator *c, uint16_t machine, unsigned *station, void *packet, struct net_addr *to)
+{
+    while (*station < (unsigned)c->config.servers + RACKS_MAX) {
+        unsigned i = (*station)++;
+        const struct coord_station *s = i < c->config.servers ? &c->server[i] : &c->switch_[i - c->config.servers];
+        if (!s->nonce || s->away || !net_addr_known(s->at))
+            continue;
+        struct coord_packet who;
+        coord_make(&who, COORD_WHO, c->space, &c->config.identity, s->nonce);
+        who.head.index = machine;
+        who.role = COORD_SERVER;
+        uint32_t len = coord_on_who(c, &who, packet);
+        struct coord_hosts *a = packet;
+        a->packet.term = c->term; /* I22 */
+        a->packet.head.index = 0; /* all that there is to tell */
+        *to = s->at;
+        return len;
+    }
+    return 0;
 }

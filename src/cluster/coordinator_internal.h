@@ -24,17 +24,23 @@ bool coord_is_held_back(const struct coordinator *c, uint64_t now);
 /* No heartbeat for longer than a lease. */
 bool coord_is_silent(const struct coordinator *c, const struct coord_station *s, uint64_t now);
 /* A lock server or switch that joined a former coordinator takes its place again. */
-uint32_t coord_beat_station(struct coordinator *c, const struct coord_packet *p, uint64_t now, struct coord_station *s,
+uint32_t coord_beat_station(struct coordinator *c, const struct coord_beat *beat, uint64_t now, struct coord_station *s,
                             void *answer);
 
 uint32_t coord_acknowledge(const struct coordinator *c, const struct coord_packet *p, void *answer);
 
 /* ---- coordinator_hosts.c ---- */
 
+/* Whether the host itself sends the packet: from the address from which it joined, with the nonce of its JOIN, which no other
+ * program knows. Those of a host that joined a former coordinator are not known until it is heard of. Counts the packet if not. */
+bool coord_is_from_host(struct coordinator *c, const struct coord_member *m, const struct coord_packet *p, struct net_addr from);
+/* Whether a machine of the rack has this address: a host, a lock server, a switch or the coordinator. */
+bool coord_is_of_rack(const struct coordinator *c, struct net_addr from);
+
 void coord_hosts_begin(struct coordinator *c, const struct coord_params *p, uint64_t now);
 uint32_t coord_join_host(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer);
 uint32_t coord_beat_host(struct coordinator *c, const struct coord_beat *beat, struct net_addr from, uint64_t now, void *answer);
-void coord_host_leaves(struct coordinator *c, const struct coord_packet *p);
+void coord_host_leaves(struct coordinator *c, const struct coord_packet *p, struct net_addr from);
 unsigned coord_look_after_hosts(struct coordinator *c, uint64_t now); /* how many are live */
 uint32_t coord_on_who(const struct coordinator *c, const struct coord_packet *p, void *answer);
 
@@ -49,10 +55,14 @@ void coord_tell_place(const struct coordinator *c, const struct coord_member *m,
 
 /* ---- coordinator_names.c ---- */
 
-uint32_t coord_on_key(struct coordinator *c, const struct coord_key *p, uint64_t now, void *answer);
-void coord_on_retired(struct coordinator *c, const struct coord_packet *p, uint64_t now);
+uint32_t coord_on_key(struct coordinator *c, const struct coord_key *p, struct net_addr from, uint64_t now, void *answer);
+void coord_on_retired(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now);
 uint32_t coord_retire_more(struct coordinator *c, void *packet, struct net_addr *to); /* as coordinator_more */
 void coord_look_after_names(struct coordinator *c, uint64_t now);
+
+/* ---- coordinator_values.c ---- */
+
+uint32_t coord_on_value(struct coordinator *c, const struct coord_value *p, void *answer);
 
 /* ---- coordinator_switch.c ---- */
 
@@ -61,7 +71,7 @@ bool coord_is_clean(const struct coordinator *c, const struct coord_member *m); 
 void coord_switches(const struct coordinator *c, struct net_addr switches[RACKS_MAX]); /* where they are */
 uint32_t coord_join_switch(struct coordinator *c, const struct coord_packet *p, struct net_addr at, uint64_t now, void *answer);
 uint32_t coord_beat_switch(struct coordinator *c, const struct coord_beat *beat, uint64_t now, void *answer);
-uint32_t coord_on_rules(struct coordinator *c, const struct coord_packet *p, uint64_t now, void *answer);
+uint32_t coord_on_rules(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer);
 void coord_look_after_switches(struct coordinator *c, uint64_t now);
 
 #endif

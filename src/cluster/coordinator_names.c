@@ -8,6 +8,8 @@
  * and begin anew with no keys. A round is not in the log: a coordinator that restarts begins another one, when it knows all hosts
  * that may be left from the former one (I16).
  *
+ * A key with a value beside its lock stays, whichever host uses it (values.h).
+ *
  * A client that asks for a key of the round under way keeps it in use. An answer that left before the round began, and arrives
  * after the host has forgotten the key, would undo that: so answers have the number of the latest round, and a host takes none that
  * is older than the latest round that it has answered (host_names.h).
@@ -72,6 +74,12 @@ static bool is_picked(const struct coord_names *n, uint64_t cell)
     return false;
 }
 
+/* A key stays as long as there is a value beside its lock. */
+static bool has_value(const struct coordinator *c, uint64_t cell)
+{
+    return c->values && values_has(c->values, directory_index(c->directory, cell), c->directory->key[cell].generation);
+}
+
 /* Picks the keys of the next round. Keys that a client asked for since the last look are passed over once. */
 static void pick(struct coordinator *c, uint64_t most)
 {
@@ -86,7 +94,7 @@ static void pick(struct coordinator *c, uint64_t most)
             continue;
         if (!k->asked && !is_picked(n, cell)) {
             n->key[n->count].cell = cell;
-            n->key[n->count++].stays = false;
+            n->key[n->count++].stays = has_value(c, cell);
         }
         k->asked = false;
     }
@@ -140,7 +148,7 @@ static void end_round(struct coordinator *c, uint64_t now)
 {
     struct coord_names *n = &c->names;
     for (uint32_t i = 0; i < n->count; i++) {
-        if (!n->key[i].stays && !directory_retire(c->directory, n->key[i].cell))
+        if (!n->key[i].stays && !has_value(c, n->key[i].cell) && !directory_retire(c->directory, n->key[i].cell))
             forget_passes(n, now);
         else
             count_in_vain(n, c->directory->used);
@@ -185,7 +193,7 @@ uint32_t coord_retire_more(struct coordinator *c, void *packet, struct net_addr 
         if (!m->live || m->retired == n->round || !net_addr_known(m->at))
             continue;
         memset(p, 0, sizeof *p);
-        coord_make(&p->packet, COORD_RETIRE, c->space, &c->config.identity, 0);
+        coord_make(&p->packet, COORD_RETIRE, c->space, &c->config.identity, m->nonce);
         p->packet.head.to.machine = (uint16_t)(n->ask_next - 1);
         p->packet.head.epoch = m->life;
         p->round = n->round;
@@ -199,7 +207,7 @@ uint32_t coord_retire_more(struct coordinator *c, void *packet, struct net_addr 
     return 0;
 }
 
-void coord_on_retired(struct coordinator *c, const struct coord_packet *p, uint64_t now)
+void coord_on_retired(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now)
 {
     struct coord_names *n = &c->names;
     uint16_t number = p->head.from.machine;
@@ -208,6 +216,8 @@ void coord_on_retired(struct coordinator *c, const struct coord_packet *p, uint6
         c->drops.stale++;
         return;
     }
+    if (!coord_is_from_host(c, m, p, from))
+        return;
     m->retired = n->round;
     for (uint32_t i = 0; i < n->count; i++)
         n->key[i].stays |= p->head.index >> i & 1 && !MISTAKE(c->config.mistakes, COORD_MISTAKE_REUSE);
@@ -241,9 +251,13 @@ static int none_free(struct coordinator *c, const struct coord_packet *question,
     return since_asked && now - n->in_vain.since_ns > c->config.lease_ns ? -ENOSPC : -EAGAIN;
 }
 
-static int add(struct coordinator *c, const struct coord_key *p, uint64_t now, uint64_t *cell)
+static int add(struct coordinator *c, const struct coord_key *p, struct net_addr from, uint64_t now, uint64_t *cell)
 {
     struct directory *d = c->directory;
+    if (!limits_take(&c->new_names, from, COORD_NAMES_PER_S, COORD_NAMES_AT_ONCE, now)) {
+        c->drops.limited++;
+        return -EAGAIN;
+    }
     bool dry = !free_cells(d) && d->resting.count; /* others rest until time has passed, unless they are needed now */
     if ((!c->names.generation || dry) && !next_generation(c, now))
         return -EAGAIN;
@@ -254,7 +268,7 @@ static int add(struct coordinator *c, const struct coord_key *p, uint64_t now, u
     return rc;
 }
 
-static int find(struct coordinator *c, const struct coord_key *p, uint64_t now, uint64_t *cell)
+static int find(struct coordinator *c, const struct coord_key *p, struct net_addr from, uint64_t now, uint64_t *cell)
 {
     struct directory *d = c->directory;
     const struct rack_identity *asker = &p->packet.identity;
@@ -269,13 +283,13 @@ static int find(struct coordinator *c, const struct coord_key *p, uint64_t now, 
         rc = -ENOENT;
     }
     if (rc == -ENOENT && !p->look)
-        return add(c, p, now, cell);
+        return add(c, p, from, now, cell);
     if (!rc)
         keep(c, *cell);
     return rc;
 }
 
-uint32_t coord_on_key(struct coordinator *c, const struct coord_key *p, uint64_t now, void *answer)
+uint32_t coord_on_key(struct coordinator *c, const struct coord_key *p, struct net_addr from, uint64_t now, void *answer)
 {
     struct coord_key *a = answer;
     const char *bytes = p->bytes;
@@ -285,7 +299,7 @@ uint32_t coord_on_key(struct coordinator *c, const struct coord_key *p, uint64_t
     if (c->directory && p->packet.head.type == COORD_KEY_OF) {
         code = directory_key_of(c->directory, index, &bytes, &len);
     } else if (c->directory) {
-        code = find(c, p, now, &cell);
+        code = find(c, p, from, now, &cell);
         index = code ? index : directory_index(c->directory, cell);
     }
     memset(a, 0, sizeof *a);

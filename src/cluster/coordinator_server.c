@@ -9,7 +9,11 @@
  * waits for a lock lease before it grants. If the old server says that it has stopped, no confirmation is needed. Versions are
  * lives, so they rise over restarts of the coordinator.
  *
- * Designs whose servers talk to a switch replace a server only when there is no host. */
+ * Switches and lock servers that talk to each other hear of places likewise. No confirmation of theirs is needed: hosts decide what
+ * they hold. A switch of NetLock that passes a request on to the old server does so in vain, and the successor's first packet ends
+ * the old server's life at the switch.
+ *
+ * FissLock replaces a server only when there is no host. */
 #include "cluster/coordinator_internal.h"
 #include "cluster/mistakes.h"
 

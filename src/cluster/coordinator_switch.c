@@ -133,10 +133,12 @@ static int change_rules(struct coordinator *c, const struct coord_packet *p, uin
     return rc == -EALREADY ? (all_have_heard(c) ? 0 : -EINPROGRESS) : rc ? rc : -EINPROGRESS;
 }
 
-uint32_t coord_on_rules(struct coordinator *c, const struct coord_packet *p, uint64_t now, void *answer)
+uint32_t coord_on_rules(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
 {
     struct coord_ruled *a = answer;
-    int code = p->code == 1 ? change_rules(c, p, now) : 0;
+    bool may = p->code != 1 || coord_is_of_rack(c, from);
+    int code = !may ? -EACCES : p->code == 1 ? change_rules(c, p, now) : 0;
+    c->drops.forged += !may;
     memset(a, 0, sizeof *a);
     coord_make(&a->packet, COORD_RULED, c->space, &c->config.identity, p->head.nonce);
     a->packet.code = code;
@@ -261,9 +263,9 @@ uint32_t coord_beat_switch(struct coordinator *c, const struct coord_beat *beat,
     unsigned i = p->head.from.port;
     if (i >= rack_switches(&c->config))
         return coord_refuse(c, p, -ESTALE, answer);
-    uint32_t len = coord_beat_station(c, p, now, &c->switch_[i], answer);
+    uint32_t len = coord_beat_station(c, beat, now, &c->switch_[i], answer);
     struct coord_beat *a = answer;
-    if (a->packet.head.type != COORD_BEAT_ACK)
+    if (!len || a->packet.head.type != COORD_BEAT_ACK)
         return len;
     c->switch_[i].rules = beat->rules.version;
     a->rules = *rules_for(c, i);

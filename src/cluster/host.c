@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HOST_MAGIC UINT64_C(0x35306874736f6877) /* changes with the layout */
+#define HOST_MAGIC UINT64_C(0x37306874736f6877) /* changes with the layout */
 #define PERMISSIONS 0600
 
 uint64_t host_now(void)
@@ -104,10 +104,12 @@ int host_create(const char *path, const struct rack_welcome *welcome, const stru
     h.places[0].version = w->places;
     h.coordinators = *coordinators;
     h.term = w->packet.term;
+    h.nonce = w->packet.head.nonce;
     h.heard_ns = h.moved_ns = host_now();
     h.pool = net_addr_at_port(self, 0);
     h.config = w->config;
     h.life = w->packet.head.generation;
+    h.key = welcome->key;
     h.machine = w->packet.head.to.machine;
     h.until_ns = lease_valid_until(stamp, rack_member_ns(&h.config));
     place_parts(&h, design->packet);

@@ -50,7 +50,10 @@ struct host_header {
     struct rack_config config;
     uint32_t life;
     uint16_t machine;
+    struct seal_key key;                         /* of its packets in this life; none: they are not tagged */
+    uint64_t nonce;                              /* of its JOIN: no other program knows it but the coordinator */
     uint64_t foreign;                            /* packets of a coordinator that has another space of that name */
+    uint64_t forged;                             /* packets in the name of a coordinator or granter that are from elsewhere */
     uint32_t dead;                               /* its lease is over: start anew with another */
     uint64_t until_ns;                           /* its membership lease */
     uint64_t beat_ns, tick_ns, look_ns, here_ns; /* when the next of each is due */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cluster/layout.h"
+#include "designs/core/value.h"
 #include "lib/explain.h"
 #include "lib/text.h"
 
@@ -121,6 +122,20 @@ static uint64_t place(uint64_t *at, uint64_t bytes)
     return here;
 }
 
+static uint64_t values_bytes(const struct design *d, const struct layout_header *h)
+{
+    bool has = d && d->features & DESIGN_VALUES && fab_has(h->caps, VALUE_NEEDS);
+    return has ? round_up(h->buckets * sizeof(struct value_cell), (uint64_t)LAYOUT_HEADER_BYTES) : 0;
+}
+
+uint64_t layout_values(const struct layout_header *h)
+{
+    char name[LAYOUT_DESIGN_LEN + 1] = {0};
+    memcpy(name, h->design, LAYOUT_DESIGN_LEN);
+    uint64_t bytes = values_bytes(design_find(name), h);
+    return bytes ? h->total_bytes - bytes : 0;
+}
+
 int layout_make(const struct layout_params *p, struct layout_header *out)
 {
     if (!p->capacity || p->capacity > LAYOUT_CAPACITY_MAX || !p->sessions || p->sessions > SLOTS_MAX || !p->holds ||
@@ -166,7 +181,7 @@ int layout_make(const struct layout_params *p, struct layout_header *out)
     h.descs = place(&at, (uint64_t)h.slot_count * h.record_count * h.desc_size);
     h.cells = place(&at, h.buckets * h.cell_bytes);
     h.names = place(&at, h.keys == PAWL_KEYS_NAMED ? h.buckets * LAYOUT_NAME_BYTES : 0);
-    h.total_bytes = round_up(at, (uint64_t)LAYOUT_HEADER_BYTES);
+    h.total_bytes = round_up(at, (uint64_t)LAYOUT_HEADER_BYTES) + values_bytes(p->design, &h);
     if (h.total_bytes > TOTAL_MAX)
         return -EFBIG;
     h.checksum = checksum(&h);
@@ -240,6 +255,7 @@ void layout_space(const struct layout_header *h, fab_addr base, struct space *ou
         .descs = base + h->descs,
         .desc_size = h->desc_size,
         .desc_record = design_find(name) ? design_find(name)->desc_record : 0,
+        .values = layout_values(h) ? base + layout_values(h) : 0,
         .locks = base + h->cells + (h->keys == PAWL_KEYS_DENSE ? 0 : 16),
         .lock_count = h->buckets,
         .lock_stride = h->cell_bytes,

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a space lies in lock memory, on whatever fabric: header, slots, records, message rings, locks (with their keys), names. */
+/* How a space lies in lock memory, on whatever fabric: header, slots, records, message rings, locks (with their keys), names,
+ * values. */
 #ifndef PAWL_CLUSTER_LAYOUT_H
 #define PAWL_CLUSTER_LAYOUT_H
 
 #include "designs/core/design.h"
 
 #define LAYOUT_MAGIC UINT64_C(0x314c574150534b4c) /* reads "LKSPAWL1" in memory */
-#define LAYOUT_VERSION 9
+#define LAYOUT_VERSION 10
 #define LAYOUT_FEATURES 0 /* bits that a reader must know; none yet, so any is refused */
 #define LAYOUT_BYTE_ORDER UINT32_C(0x01020304)
 #define LAYOUT_BOOT_ID_LEN 16
@@ -37,7 +38,7 @@ struct layout_header {
     uint32_t desc_size;
     uint32_t caps; /* FAB_*: what the fabric was able to do when the space was made; every client relies on the same */
     uint64_t range_units, range_max, unit_bytes;                 /* 0 if the design has no ranges */
-    uint64_t slots, records, ranges, rings, descs, cells, names; /* offsets */
+    uint64_t slots, records, ranges, rings, descs, cells, names; /* offsets; values lie behind: layout_values */
     uint64_t total_bytes;
     uint64_t token_base;
     uint64_t lease_ns;
@@ -74,6 +75,9 @@ struct layout_params {
     uint64_t range_units, range_max, unit_bytes; /* designs with ranges; 0: as above */
     const struct knobs *knobs;                   /* null: the design's usual ones */
 };
+
+/* Where the values beside locks are, the last of all; 0: there are none. Their memory is sparse, taken where values are set. */
+uint64_t layout_values(const struct layout_header *h);
 
 /* Whether the locks of a space lie in sparse memory: what is not touched costs nothing, and what is may be missing then. */
 bool layout_is_sparse(const struct layout_header *h);

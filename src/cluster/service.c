@@ -33,12 +33,18 @@ static bool add(const struct service *s, struct service_batch *b, enum state_rec
     return true;
 }
 
+static int forget_batch(struct service_batch *b)
+{
+    b->count = 0;
+    b->used = b->bytes_used = 0;
+    return 0;
+}
+
 static int append(struct service *s, struct service_batch *b)
 {
     int rc = b->count ? s->store->ops->append(s->store, b->record, b->count) : 0;
     s->failed += rc != 0;
-    b->count = 0;
-    b->used = b->bytes_used = 0;
+    forget_batch(b);
     return rc;
 }
 
@@ -76,6 +82,27 @@ static int write_names(struct service *s, struct service_batch *b)
         if (rc)
             return rc;
         directory_wrote(d, end);
+    }
+    return 0;
+}
+
+/* Values that were set. */
+static int write_values(struct service *s, struct service_batch *b)
+{
+    struct values *v = &s->state.values;
+    while (v->changed_count) {
+        uint64_t end = 0;
+        for (; end < v->changed_count && sizeof b->bytes - b->bytes_used >= STATE_VALUE_MAX; end++) {
+            uint8_t *record = b->bytes + b->bytes_used;
+            uint16_t len = state_value(&v->value[v->changed[end]], record);
+            if (!add(s, b, STATE_VALUE, record, len))
+                break;
+            b->bytes_used += len;
+        }
+        int rc = MISTAKE(s->coordinator.config.mistakes, COORD_MISTAKE_UNSAVED) ? forget_batch(b) : append(s, b);
+        if (rc)
+            return rc;
+        values_wrote(v, end);
     }
     return 0;
 }
@@ -155,6 +182,11 @@ static uint64_t names_bytes(const struct directory *d)
     return d->bytes_live + d->used * sizeof(struct state_key);
 }
 
+static uint64_t values_bytes(const struct values *v)
+{
+    return v->count * STATE_VALUE_MAX;
+}
+
 /* Records of hosts that have come and gone, some at a time. */
 static int write_some_hosts(struct service *s, struct service_batch *b, uint16_t *next)
 {
@@ -200,10 +232,12 @@ static int write_all(struct service *s, bool idle, uint64_t now)
     struct service_batch *b = &s->batch;
     int names = write_names(s, b), rc = write_stations(s, b);
     if (!rc)
+        rc = write_values(s, b);
+    if (!rc)
         rc = write_counters(s, b, now);
     if (!rc)
         rc = write_hosts(s, b, idle);
-    if (s->store->since_snapshot > GARBAGE_MAX + 2 * names_bytes(&s->state.directory))
+    if (s->store->since_snapshot > GARBAGE_MAX + 2 * (names_bytes(&s->state.directory) + values_bytes(&s->state.values)))
         s->store->ops->snapshot(s->store, state_each, &s->state); /* if it fails, the log goes on */
     return names ? names : rc;
 }
@@ -218,6 +252,7 @@ static void keep_all(struct service *s)
     if (coordinator_is_settled(c))
         coordinator_set_settled(c);
     directory_wrote(&s->state.directory, s->state.directory.changed.count);
+    values_wrote(&s->state.values, s->state.values.changed_count);
 }
 
 /* ---- packets ---- */
@@ -452,6 +487,7 @@ int service_open(struct service *s, const struct coord_params *params, const str
     const char *why = NULL;
     memset(s, 0, sizeof *s);
     p.directory = p.keys == PAWL_KEYS_NAMED || p.keys == PAWL_KEYS_SPARSE ? &s->state.directory : NULL;
+    p.values = p.design->features & DESIGN_VALUES ? &s->state.values : NULL;
     int rc = coordinator_config(&p, &config, &why);
     if (rc)
         return explain(rc, "%s", why);
@@ -496,6 +532,18 @@ int service_settings(struct disk *disk, const char *path, const char *space, str
     int rc = store_file_open(&file, disk, path, STORE_CONTINUE, &identity, take_settings, NULL, settings);
     if (!rc)
         file.store.ops->close(&file.store);
+    return rc;
+}
+
+int service_settings_etcd(struct store_etcd *store, const char *space, struct state_config *settings)
+{
+    struct store_identity identity = {.space = ""};
+    int rc = -EAGAIN;
+    snprintf(identity.space, sizeof identity.space, "%s", space);
+    for (unsigned i = 0; i < PEEKS_MAX && rc == -EAGAIN; i++) {
+        memset(settings, 0, sizeof *settings);
+        rc = store_etcd_peek(store, &identity, take_settings, settings);
+    }
     return rc;
 }
 

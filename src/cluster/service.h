@@ -9,6 +9,7 @@
 
 struct service_answer {
     struct net_addr to;
+    struct seal_key key; /* by which it is tagged; the caller's */
     uint32_t len;
     bool unwritten; /* it tells of something that is not in the log yet */
     _Alignas(8) uint8_t bytes[PACKET_MAX];
@@ -52,6 +53,8 @@ void service_close(struct service *s);
 /* Reads the settings of a space from the file with its state; its id is in settings->config.identity. 0; -ENOENT: there is no file;
  * or another negative code. All are explained. */
 int service_settings(struct disk *disk, const char *path, const char *space, struct state_config *settings);
+/* The same of a state in etcd, whose leader_open was called. */
+int service_settings_etcd(struct store_etcd *store, const char *space, struct state_config *settings);
 
 /* Parameters that ask for those settings: of the same design, options and numbers. `settings` stays. */
 int service_params(const struct state_config *settings, struct coord_params *out);

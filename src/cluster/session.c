@@ -359,7 +359,8 @@ int session_break(const struct seat *seat, uint32_t slot, uint32_t epoch)
     int rc = condemn(seat, slot, epoch, &lease);
     if (rc)
         return rc;
-    return seat->space->design->recover ? seat->space->design->recover(seat, slot, lease_epoch(lease)) : 0;
+    rc = seat->space->design->recover ? seat->space->design->recover(seat, slot, lease_epoch(lease)) : 0;
+    return rc < 0 ? rc : 0; /* more than 0: others, who may, do */
 }
 
 int session_condemn(const struct seat *seat, uint32_t slot, uint32_t epoch)

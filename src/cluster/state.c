@@ -47,6 +47,28 @@ uint16_t state_name(const struct directory *d, uint64_t cell, bool gone, uint8_t
     return (uint16_t)(sizeof k + d->key[cell].len);
 }
 
+static int take_value(struct rack_state *s, const struct store_record *r)
+{
+    struct state_value k;
+    if (r->len < sizeof k || r->len > STATE_VALUE_MAX)
+        return -EINVAL;
+    memcpy(&k, r->data, sizeof k);
+    struct value v = {
+        .index = k.index, .token = k.token, .step = k.step, .generation = k.generation, .len = (uint8_t)(r->len - sizeof k)};
+    if (k.index >= s->config.config.locks)
+        return -EINVAL;
+    memcpy(v.bytes, (const char *)r->data + sizeof k, v.len);
+    return values_put(&s->values, &v);
+}
+
+uint16_t state_value(const struct value *v, uint8_t out[STATE_VALUE_MAX])
+{
+    const struct state_value k = {.index = v->index, .token = v->token, .step = v->step, .generation = v->generation};
+    memcpy(out, &k, sizeof k);
+    memcpy(out + sizeof k, v->bytes, v->len);
+    return (uint16_t)(sizeof k + v->len);
+}
+
 static int take_rules(struct rack_state *s, const struct store_record *r)
 {
     struct rules rules;
@@ -112,6 +134,8 @@ int state_take(void *state, const struct store_record *r)
     case STATE_NAME:
     case STATE_GONE:
         return take_name(s, r);
+    case STATE_VALUE:
+        return take_value(s, r);
     case STATE_RULES:
         return take_rules(s, r);
     case STATE_STATION:
@@ -151,6 +175,21 @@ static int hand_names(const struct directory *d, store_take take, void *to)
     return rc;
 }
 
+/* Those that were ever set, and whose lock is not another key's by now. */
+static int hand_values(const struct rack_state *s, store_take take, void *to)
+{
+    const struct directory *d = &s->directory;
+    uint8_t record[STATE_VALUE_MAX];
+    int rc = 0;
+    for (uint64_t i = 0; i < s->values.count && !rc; i++) {
+        const struct value *v = &s->values.value[i];
+        uint64_t cell = state_has_names(&s->config.config) ? directory_cell(d, v->index) : UINT64_MAX;
+        if (v->token && !v->unwritten && (cell >= d->count || d->key[cell].generation == v->generation))
+            rc = hand(take, to, STATE_VALUE, record, state_value(v, record));
+    }
+    return rc;
+}
+
 int state_each(void *state, store_take take, void *to)
 {
     const struct rack_state *s = state;
@@ -174,11 +213,14 @@ int state_each(void *state, store_take take, void *to)
         if (h.life)
             rc = hand(take, to, STATE_HOST, &h, sizeof h);
     }
-    return rc ? rc : hand_names(&s->directory, take, to);
+    if (!rc)
+        rc = hand_names(&s->directory, take, to);
+    return rc ? rc : hand_values(s, take, to);
 }
 
 void state_free(struct rack_state *s)
 {
     directory_free(&s->directory);
     memset(&s->directory, 0, sizeof s->directory);
+    values_free(&s->values);
 }

@@ -13,6 +13,7 @@
  *             takes the hosts in its log for live until they leave or their leases have ended (I16).
  *   NAME      a key with its index and generation; written before a client hears of them (I7)
  *   GONE      the key that has this index and generation is retired; written before the index is used again
+ *   VALUE     a value beside a lock; written before its holder hears that it is set (I26)
  *   RULES     which switch has which locks; written before a switch hears of it
  *   STATION   which lock server or switch has a place, and its life; written before it is welcome there (I17)
  *
@@ -25,6 +26,7 @@
 #include "cluster/directory.h"
 #include "cluster/rules.h"
 #include "cluster/store_etcd.h"
+#include "cluster/values.h"
 #include "wire/udp.h"
 
 #define STATE_DESIGN_LEN 32
@@ -39,6 +41,7 @@ enum state_record {
     STATE_HOSTS,
     STATE_HOST,
     STATE_GONE = 16,
+    STATE_VALUE,
 };
 
 struct state_config {
@@ -53,6 +56,14 @@ struct state_key {
     uint32_t zero;
 };
 #define STATE_KEY_MAX (sizeof(struct state_key) + DIRECTORY_KEY_MAX)
+
+/* VALUE. The bytes follow. */
+struct state_value {
+    uint64_t index, token, step;
+    uint32_t generation;
+    uint32_t zero;
+};
+#define STATE_VALUE_MAX (sizeof(struct state_value) + PAWL_VALUE_MAX)
 
 struct state_station {
     struct net_addr at; /* unknown: no member ever had the place */
@@ -84,6 +95,7 @@ struct rack_state {
     struct rules rules;
     struct state_station server[RACK_SERVERS_MAX], switch_[RACKS_MAX];
     struct directory directory; /* if keys are not dense */
+    struct values values;
 };
 
 /* Where the state is. */
@@ -103,6 +115,9 @@ static inline bool state_has_names(const struct rack_config *c)
 
 /* The record of a key in `out`, and its length. */
 uint16_t state_name(const struct directory *d, uint64_t cell, bool gone, uint8_t out[STATE_KEY_MAX]);
+
+/* The same of a value. */
+uint16_t state_value(const struct value *v, uint8_t out[STATE_VALUE_MAX]);
 
 /* Takes a record of the log: for store_file_open. -EINVAL: it cannot be. */
 int state_take(void *state, const struct store_record *r);

@@ -11,8 +11,8 @@
 
 #define MAGIC UINT64_C(0x313074736c776170) /* "pawlst01", as it lies there */
 #define BLOCK 4096u                        /* no write to one block changes another, even if it is torn */
-#define SLOT_BYTES (BLOCK + STORE_APPEND_MAX)
-#define LOG_AT ((uint64_t)BLOCK + 2 * SLOT_BYTES)
+#define SPARE_BYTES (BLOCK + STORE_APPEND_MAX)
+#define LOG_AT ((uint64_t)BLOCK + 2 * SPARE_BYTES)
 #define GROW_BYTES (UINT64_C(256) << 10) /* the file grows by so much, */
 #define GROW_SHARE 8                     /* or by this share of it */
 #define READ_BYTES (UINT32_C(1) << 20)   /* at once; more than any append */
@@ -27,13 +27,13 @@ struct head {
 };
 _Static_assert(sizeof(struct head) == BLOCK, "one block");
 
-struct slot {
+struct spare {
     uint64_t seq;    /* of this append */
     uint64_t start;  /* where it begins in the log; all before it is whole */
     uint64_t chain;  /* the checksum of the record before */
     uint64_t extent; /* the file is at least as large */
     uint64_t len;    /* of the append, which follows */
-    uint64_t check;  /* of the slot with this field 0, and of the append */
+    uint64_t check;  /* of the spare with this field 0, and of the append */
 };
 
 struct record {
@@ -108,34 +108,34 @@ static uint32_t get(const uint8_t *from, uint64_t room, uint64_t *chain, struct 
     return cost(out);
 }
 
-/* ---- slots ---- */
+/* ---- spares ---- */
 
-static uint64_t slot_at(uint64_t seq)
+static uint64_t spare_at(uint64_t seq)
 {
-    return BLOCK + seq % 2 * SLOT_BYTES;
+    return BLOCK + seq % 2 * SPARE_BYTES;
 }
 
-static uint64_t slot_check(const struct slot *slot, const uint8_t *append)
+static uint64_t spare_check(const struct spare *spare, const uint8_t *append)
 {
-    struct slot zero = *slot;
+    struct spare zero = *spare;
     zero.check = 0;
-    return hash_bytes(append, slot->len, hash_bytes(&zero, sizeof zero, 0));
+    return hash_bytes(append, spare->len, hash_bytes(&zero, sizeof zero, 0));
 }
 
-static int write_slot(struct store_file *s, const struct slot *slot, const uint8_t *append)
+static int write_spare(struct store_file *s, const struct spare *spare, const uint8_t *append)
 {
-    int rc = ops_of(s)->write(s->file, slot, sizeof *slot, slot_at(slot->seq));
-    return rc ? rc : ops_of(s)->write(s->file, append, slot->len, slot_at(slot->seq) + sizeof *slot);
+    int rc = ops_of(s)->write(s->file, spare, sizeof *spare, spare_at(spare->seq));
+    return rc ? rc : ops_of(s)->write(s->file, append, spare->len, spare_at(spare->seq) + sizeof *spare);
 }
 
-static bool read_slot(const struct store_file *s, unsigned which, struct slot *out, uint8_t append[STORE_APPEND_MAX])
+static bool read_spare(const struct store_file *s, unsigned which, struct spare *out, uint8_t append[STORE_APPEND_MAX])
 {
-    struct slot slot;
-    if (ops_of(s)->read(s->file, &slot, sizeof slot, slot_at(which)) || slot.len > STORE_APPEND_MAX || slot.seq % 2 != which ||
-        slot.start < LOG_AT || slot.start > slot.extent ||
-        ops_of(s)->read(s->file, append, slot.len, slot_at(which) + sizeof slot) || slot.check != slot_check(&slot, append))
+    struct spare spare;
+    if (ops_of(s)->read(s->file, &spare, sizeof spare, spare_at(which)) || spare.len > STORE_APPEND_MAX || spare.seq % 2 != which ||
+        spare.start < LOG_AT || spare.start > spare.extent ||
+        ops_of(s)->read(s->file, append, spare.len, spare_at(which) + sizeof spare) || spare.check != spare_check(&spare, append))
         return false;
-    *out = slot;
+    *out = spare;
     return true;
 }
 
@@ -166,12 +166,12 @@ static int append(struct store *store, const struct store_record *records, unsig
     }
     len += put_commit(s->buffer + len, s->seq + 1, &chain);
     int rc = grow(s, s->end + len);
-    struct slot slot = {.seq = s->seq + 1, .start = s->end, .chain = s->chain, .extent = s->extent, .len = len};
-    slot.check = slot_check(&slot, s->buffer);
+    struct spare spare = {.seq = s->seq + 1, .start = s->end, .chain = s->chain, .extent = s->extent, .len = len};
+    spare.check = spare_check(&spare, s->buffer);
     if (!rc)
         rc = ops_of(s)->write(s->file, s->buffer, len, s->end);
     if (!rc)
-        rc = write_slot(s, &slot, s->buffer);
+        rc = write_spare(s, &spare, s->buffer);
     if (!rc)
         rc = ops_of(s)->sync(s->file);
     if (rc) /* the next one goes to the same place, with the same number: it replaces this one */
@@ -208,7 +208,7 @@ static int take_for_file(void *to, const struct store_record *r)
     return rc;
 }
 
-/* To s->file, which is empty. Both slots say that all of it is whole; the number of appends goes on. */
+/* To s->file, which is empty. Both spares say that all of it is whole; the number of appends goes on. */
 static int write_whole(struct store_file *s, int (*each)(void *ctx, store_take take, void *to), void *ctx)
 {
     struct head *h = calloc(1, sizeof *h);
@@ -234,9 +234,9 @@ static int write_whole(struct store_file *s, int (*each)(void *ctx, store_take t
     if (!rc)
         rc = grow(s, s->end);
     for (unsigned i = 0; i < 2 && !rc; i++) {
-        struct slot slot = {.seq = s->seq - i, .start = s->end, .chain = s->chain, .extent = s->extent};
-        slot.check = slot_check(&slot, s->buffer);
-        rc = write_slot(s, &slot, s->buffer);
+        struct spare spare = {.seq = s->seq - i, .start = s->end, .chain = s->chain, .extent = s->extent};
+        spare.check = spare_check(&spare, s->buffer);
+        rc = write_spare(s, &spare, s->buffer);
     }
     return rc ? rc : ops_of(s)->sync(s->file);
 }
@@ -267,11 +267,11 @@ static int snapshot(struct store *store, int (*each)(void *ctx, store_take take,
 
 /* Where the log must be whole, and the latest append. */
 struct tail {
-    struct slot slot;
+    struct spare spare;
     uint8_t append[STORE_APPEND_MAX];
 };
 
-/* The valid slot with the highest number. The other one may be torn, if the latest append was. */
+/* The valid spare with the highest number. The other one may be torn, if the latest append was. */
 static int find_tail(const struct store_file *s, uint64_t size, struct tail *out)
 {
     if (size < LOG_AT)
@@ -279,13 +279,13 @@ static int find_tail(const struct store_file *s, uint64_t size, struct tail *out
     struct tail *other = malloc(sizeof *other);
     if (!other)
         return -ENOMEM;
-    bool first = read_slot(s, 0, &out->slot, out->append), second = read_slot(s, 1, &other->slot, other->append);
-    if (second && (!first || other->slot.seq > out->slot.seq))
+    bool first = read_spare(s, 0, &out->spare, out->append), second = read_spare(s, 1, &other->spare, other->append);
+    if (second && (!first || other->spare.seq > out->spare.seq))
         *out = *other;
     free(other);
     if (!first && !second)
         return damaged(s, BLOCK, "neither of the two latest appends can be read");
-    if (size < out->slot.extent)
+    if (size < out->spare.extent)
         return damaged(s, size, "the file ends here, and was longer");
     return 0;
 }
@@ -347,15 +347,15 @@ static int apply(struct store_file *s, uint32_t len, store_take take, void *ctx)
     return rc;
 }
 
-/* The latest append: from the log, or from its slot. Then one that came after it, if it is whole: its slot is damaged, or it was
+/* The latest append: from the log, or from its spare. Then one that came after it, if it is whole: its spare is damaged, or it was
  * not acknowledged; both are well with it in the log. */
 static int read_tail(struct store_file *s, const struct tail *t, store_take take, void *ctx)
 {
     int rc = 0;
     uint32_t len;
-    s->seq = t->slot.seq - (t->slot.len != 0);
-    if (t->slot.len) {
-        if (s->chain != t->slot.chain || !is_append(t->append, t->slot.len, s->chain, t->slot.seq, &len) || len != t->slot.len)
+    s->seq = t->spare.seq - (t->spare.len != 0);
+    if (t->spare.len) {
+        if (s->chain != t->spare.chain || !is_append(t->append, t->spare.len, s->chain, t->spare.seq, &len) || len != t->spare.len)
             return damaged(s, s->end, "the log does not lead to its latest append");
         rc = ops_of(s)->read(s->file, s->buffer, len, s->end);
         if (rc || memcmp(s->buffer, t->append, len) != 0) { /* synced before the next append relies on it */
@@ -372,9 +372,9 @@ static int read_tail(struct store_file *s, const struct tail *t, store_take take
         rc = ops_of(s)->read(s->file, s->buffer, room, s->end);
     if (rc || !is_append(s->buffer, room, s->chain, s->seq + 1, &len))
         return rc;
-    struct slot slot = {.seq = s->seq + 1, .start = s->end, .chain = s->chain, .extent = s->extent, .len = len};
-    slot.check = slot_check(&slot, s->buffer);
-    rc = write_slot(s, &slot, s->buffer); /* before the next append goes to the slot that is valid */
+    struct spare spare = {.seq = s->seq + 1, .start = s->end, .chain = s->chain, .extent = s->extent, .len = len};
+    spare.check = spare_check(&spare, s->buffer);
+    rc = write_spare(s, &spare, s->buffer); /* before the next append goes to the spare that is valid */
     if (!rc)
         rc = ops_of(s)->sync(s->file);
     return rc ? rc : apply(s, len, take, ctx);
@@ -415,8 +415,8 @@ static int load(struct store_file *s, enum store_how how, struct store_identity 
         rc = find_tail(s, size, t);
         if (!rc || (rc == -EBADMSG && how == STORE_RESTORE)) {
             bool whole = !rc;
-            s->extent = whole ? t->slot.extent : size;
-            rc = read_log(s, whole ? t->slot.start : size, take, ctx);
+            s->extent = whole ? t->spare.extent : size;
+            rc = read_log(s, whole ? t->spare.start : size, take, ctx);
             if (!rc && whole)
                 rc = read_tail(s, t, take, ctx);
         }

@@ -3,21 +3,21 @@
 /* The log as a local file.
  *
  *   block 0            head: magic, version, the space's name and 128-bit id; a checksum of the whole block
- *   slot 0, slot 1     the latest two appends, alternating: number, where it begins in the log, its bytes, a checksum of the slot
+ *   spare 0, spare 1   the latest two appends, alternating: number, where it begins in the log, its bytes, a checksum of the spare
  *   log                records, the configuration first; each append ends with a COMMIT. Each record has a checksum that continues
  *                      the one before it
- *   zeros              up to the size that the slots name
+ *   zeros              up to the size that the spares name
  *
- * Each append is written twice, to the log and to a slot, and both are synced together. So a torn append and damage can be told
+ * Each append is written twice, to the log and to a spare, and both are synced together. So a torn append and damage can be told
  * apart, which a log alone cannot do:
  *
  * - *Nothing that was acknowledged is lost.* When append n was acknowledged, both of its copies were synced. Append n+1 changes
- *   neither: it goes behind n in the log, and to the other slot. If one copy of n is damaged, the other one is whole and is used.
+ *   neither: it goes behind n in the log, and to the other spare. If one copy of n is damaged, the other one is whole and is used.
  * - *A torn append is dropped.* If both copies of the latest append are bad, it was not synced, so it was not acknowledged.
- * - *Damage is found.* The valid slot with the highest number says how far the log must be whole; a bad record before that is an
- *   error that names the byte. Both slots bad is an error: an append writes to one of them.
- * - *A file that was cut is found.* The size in the slots is synced before the first append beyond the old size; a crash does not
- *   make a synced file shorter. So a file that is shorter than its slots say is an error.
+ * - *Damage is found.* The valid spare with the highest number says how far the log must be whole; a bad record before that is an
+ *   error that names the byte. Both spares bad is an error: an append writes to one of them.
+ * - *A file that was cut is found.* The size in the spares is synced before the first append beyond the old size; a crash does not
+ *   make a synced file shorter. So a file that is shorter than its spares say is an error.
  *
  * A snapshot is a new file that takes the old one's name in one step. Another process is kept away by a lock on a file beside it,
  * which stays when the log is replaced. */

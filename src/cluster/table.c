@@ -257,6 +257,15 @@ int table_key_at(const struct seat *seat, const struct table *t, uint64_t index,
     return 1;
 }
 
+int table_generation(const struct seat *seat, const struct table *t, uint64_t index, uint64_t *out)
+{
+    const struct cell c = {.index = index};
+    uint64_t meta = 0;
+    int rc = t->keys == PAWL_KEYS_DENSE ? 0 : seat_read64(seat, table_meta_addr(t, &c), &meta);
+    *out = meta_generation(meta);
+    return seat_retry(seat, rc);
+}
+
 /* ---- forgetting ---- */
 
 static int raise_floor(const struct seat *seat, const struct table *t, uint64_t token)

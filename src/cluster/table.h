@@ -74,6 +74,9 @@ static inline int table_confirm(const struct seat *seat, const struct table *t, 
     return unlikely(rc) ? rc : meta == p->meta;
 }
 
+/* The generation of a cell: that of its key, while the key's lock is held. Of dense keys 0. */
+int table_generation(const struct seat *seat, const struct table *t, uint64_t index, uint64_t *out);
+
 /* The key at an index, for lists: 1 and name and length or id, 0 if the cell has none. `name` has room for PAWL_NAME_MAX + 1. */
 int table_key_at(const struct seat *seat, const struct table *t, uint64_t index, char *name, uint64_t *id_or_len);
 

@@ -54,7 +54,12 @@ enum fission_type {
     FISSION_ASK = 16,    /* agent -> host of a writer in its queue that keeps readers out: does the writer still wait? */
 };
 
-enum fission_mode { FISSION_SHARED = 1, FISSION_EXCLUSIVE = 2 };
+/* PLACE: a shared hold with a limit, that is, a place of a semaphore. Only an ACQUIRE and entries have it: the hold itself is a
+ * shared one. The limit is where a shared request has its ordinal (inca), which a place does not get: its ACQUIRE is marked from
+ * the beginning, and its tenure is closed to readers at the decider, so that the agent knows every holder. REFUSED: with another
+ * limit. */
+enum fission_mode { FISSION_SHARED = 1, FISSION_EXCLUSIVE = 2, FISSION_PLACE = 3 };
+#define FISSION_LIMIT_MAX 2047u
 
 /* clang-format off */
 enum fission_flags {
@@ -69,7 +74,7 @@ enum fission_flags {
     FISSION_DENIED  = 1 << 6,  /* FREE or GRANT with agent, on the way back: not accepted, the incarnation differs.
                                 * LEASE from the decider: holds from before do not count */
     FISSION_WRITERS = 1 << 7,  /* GRANT with agent, FLAGS: the write-waiter bit */
-    FISSION_STARVES = 1 << 8,  /* GRANT with agent, FLAGS: the starvation bit */
+    FISSION_STARVES = 1 << 8,  /* GRANT with agent, FLAGS: the starvation bit; also of a semaphore */
     FISSION_UPGRADE = 1 << 9,  /* ACQUIRE, RELEASE, REFUSED, PROBE: of a shared hold that is to become exclusive */
     FISSION_CLOSED  = 1 << 10, /* LEASE, from the decider: it lost its state and collects REPORTs */
     FISSION_SURE    = 1 << 11, /* PROBE, CHASE: the second round, along the path of the first */
@@ -91,7 +96,7 @@ struct fission_packet {
     uint32_t term;           /* ACQUIRE: tenure in which it got its ordinal; FREE, GRANT: tenure that ends, or began */
     uint32_t stamp;          /* of the host that bounced it: tenures that ended there (tenure.c); PROBE, CHASE: serial number */
     uint16_t bouncer;        /* machine of the host that bounced it */
-    uint16_t inca;           /* ACQUIRE, RELEASE: the ordinal, 0 if none; FREE, GRANT with agent: the expected incarnation */
+    uint16_t inca; /* ACQUIRE, RELEASE: the ordinal, 0 if none, or the limit; FREE, GRANT with agent: the expected incarnation */
     uint16_t flags;
     uint8_t mode;     /* wanted or granted */
     uint8_t old_mode; /* FREE, GRANT with agent: the mode that ends (pitfall 12) */
@@ -101,12 +106,12 @@ struct fission_packet {
 };
 _Static_assert(sizeof(struct fission_packet) == 88, "no padding");
 
-/* GRANT with agent: a waiter. ANSWER: a holder. REPORT: a hold; its client is the sender, and the generation of the index is in the
- * client's place. (PROBE and CHASE carry steps: designs/packet/chase.h.) */
+/* GRANT with agent: a waiter. ANSWER: a holder. In mode PLACE inca is the limit. REPORT: a hold; its client is the sender, and the
+ * generation of the index is in the client's place. (PROBE and CHASE carry steps: designs/packet/chase.h.) */
 struct fission_entry {
     uint64_t nonce; /* REPORT: the lock's index */
     struct place client;
-    uint16_t inca; /* ANSWER: its ordinal */
+    uint16_t inca; /* ANSWER: its ordinal; of a place: the limit */
     uint8_t mode;
     uint8_t priority;
 };
@@ -125,7 +130,7 @@ static inline uint32_t fission_generation_of_place(struct place p)
 #define RULES_ENTRIES (RACK_SHARDS / sizeof(struct fission_entry))
 _Static_assert(RACK_SHARDS % sizeof(struct fission_entry) == 0, "a table is whole entries");
 
-#define FISSION_HOPS_MAX 16
+#define FISSION_HOPS_MAX 16 /* bounces of one packet: after that its sender's retransmission is routed anew */
 #define FISSION_ENTRIES_MAX ((PACKET_MAX - sizeof(struct fission_packet)) / sizeof(struct fission_entry))
 
 /* Fields that every packet of a space must carry. */
@@ -142,6 +147,14 @@ enum fission_fault { FISSION_FINE, FISSION_BAD, FISSION_UNREADABLE, FISSION_ALIE
 static inline bool fission_place_exists(struct place p, const struct fission_rules *r)
 {
     return (p.machine != MACHINE_NONE && p.machine <= r->machines) || p.machine == MACHINE_SWITCH;
+}
+
+static inline __attribute__((always_inline)) bool fission_mode_exists(const struct fission_packet *p)
+{
+    if (p->mode == FISSION_PLACE)
+        return p->head.type == FISSION_ACQUIRE && (p->flags & FISSION_RETRY) && !(p->flags & (FISSION_COPY | FISSION_UPGRADE)) &&
+               p->inca && p->inca <= FISSION_LIMIT_MAX;
+    return p->mode == FISSION_SHARED || p->mode == FISSION_EXCLUSIVE;
 }
 
 /* Every check that needs no state. Hosts and deciders drop packets that are not fine, and count them. */
@@ -165,7 +178,7 @@ static inline enum fission_fault fission_verify(const void *data, uint32_t len, 
     if (p->term & ~FISSION_TERM_MASK)
         return FISSION_BAD;
     bool has_mode = p->head.type == FISSION_ACQUIRE || p->head.type == FISSION_GRANT;
-    if (has_mode && p->mode != FISSION_SHARED && p->mode != FISSION_EXCLUSIVE)
+    if (has_mode && !fission_mode_exists(p))
         return FISSION_BAD;
     bool ends = p->head.type == FISSION_FREE || (p->head.type == FISSION_GRANT && (p->flags & FISSION_AGENT));
     if (ends && p->old_mode != FISSION_SHARED && p->old_mode != FISSION_EXCLUSIVE)
@@ -286,7 +299,7 @@ static inline void fission_check(const struct fission_packet *p, const struct fi
         m->full = *inca == max; /* it must not wrap to a value that is in use (pitfall 4) */
         if (!m->full)
             m->ordinal = ++*inca;
-    } else if (fission_asks(p) && p->mode == FISSION_SHARED && *inca == 0) {
+    } else if (fission_asks(p) && p->mode != FISSION_EXCLUSIVE && *inca == 0) {
         *inca = 1; /* should the lock be free: the first holder of a shared tenure has ordinal 1 */
     } else if (fission_ends_tenure(p)) {
         m->valid = m->current && (p->old_mode == FISSION_EXCLUSIVE || p->head.type == FISSION_TAKE || p->inca == *inca ||
@@ -318,12 +331,13 @@ static inline void fission_rw(const struct fission_packet *p, struct fission_met
 {
     m->shared = *shared && !m->was_free;
     if ((fission_asks(p) && m->was_free) || (p->head.type == FISSION_GRANT && m->valid))
-        *shared = p->mode == FISSION_SHARED;
+        *shared = p->mode != FISSION_EXCLUSIVE;
     m->word |= *shared ? FISSION_WORD_SHARED : 0;
 }
 
 /* The write-waiter and the starvation bit (section 6). Set by a writer that finds readers, or by the agent. Reset when a tenure
- * begins, and by the agent when the last writer has left its queue (pitfall 13). */
+ * begins, and by the agent when the last writer has left its queue (pitfall 13). In a tenure that begins with a place of a
+ * semaphore the starvation bit is set from its first packet to its last, and stays if the tenure is taken over. */
 static inline bool fission_tells_writers(const struct fission_packet *p, const struct fission_meta *m)
 {
     return (p->head.type == FISSION_GRANT || p->head.type == FISSION_FLAGS) && m->valid;
@@ -346,13 +360,14 @@ static inline void fission_writers(const struct fission_packet *p, const struct 
     m->word |= *writers ? FISSION_WORD_WRITERS : 0;
 }
 
-static inline void fission_starves(const struct fission_packet *p, struct fission_meta *m, bool *starves)
+static inline void fission_starves(const struct fission_packet *p, const struct fission_policy *policy, struct fission_meta *m,
+                                   bool *starves)
 {
     m->closed |= *starves && !m->was_free;
     if (fission_tells_writers(p, m))
         *starves = p->flags & FISSION_STARVES;
     else if (fission_begins_anew(p, m))
-        *starves = false;
+        *starves = p->mode == FISSION_PLACE && p->head.type == FISSION_ACQUIRE && !MISTAKE(policy->mistakes, FISSION_MISTAKE_OPEN);
     m->word |= *starves ? FISSION_WORD_STARVES : 0;
 }
 
@@ -433,16 +448,21 @@ static inline uint64_t fission_word_anew(uint64_t word)
 /* ---- rebuilding ---- */
 
 /* A host reports that it holds this lock since before the state was lost (5.3, S3). The first host to report gets the agent; if the
- * lock is shared there may be other holders, which that agent must find, as after taking over. A repeated report changes nothing.
- * False: the report contradicts an earlier one. */
+ * lock is shared there may be other holders, which that agent must find, as after taking over. If one of them has a place of a
+ * semaphore, the tenure is closed to readers. A repeated report changes nothing. False: the report contradicts an earlier one. */
 static inline bool fission_reported(uint64_t *word, uint64_t *token, uint16_t machine, uint8_t mode)
 {
+    uint64_t closed = mode == FISSION_PLACE ? FISSION_WORD_STARVES : 0;
+    if ((*word & FISSION_WORD_HELD) && (*word & FISSION_WORD_SHARED)) {
+        *word |= closed;
+        return mode != FISSION_EXCLUSIVE;
+    }
     if (*word & FISSION_WORD_HELD)
-        return *word & FISSION_WORD_SHARED ? mode == FISSION_SHARED : fission_word_machine(*word) == machine;
+        return fission_word_machine(*word) == machine;
     uint32_t term = (fission_word_term(*word) + 1) & FISSION_TERM_MASK;
     *word = FISSION_WORD_HELD | (uint64_t)machine << FISSION_WORD_MACHINE_SHIFT | (uint64_t)term << FISSION_WORD_TERM_SHIFT;
-    if (mode == FISSION_SHARED)
-        *word |= FISSION_WORD_SHARED | FISSION_WORD_TAKEN | 1;
+    if (mode != FISSION_EXCLUSIVE)
+        *word |= FISSION_WORD_SHARED | FISSION_WORD_TAKEN | closed | 1;
     *token = fission_token_at(*token, term);
     return true;
 }
@@ -578,6 +598,7 @@ static inline void fission_rewrite(struct fission_packet *p, const struct fissio
         } else if (grants) {
             p->head.type = FISSION_GRANT;
             p->term = fission_word_term(m->word);
+            p->mode = p->mode == FISSION_EXCLUSIVE ? FISSION_EXCLUSIVE : FISSION_SHARED;
             p->old_mode = p->mode;
             if (m->was_free) {
                 p->flags |= FISSION_AGENT;
@@ -613,7 +634,7 @@ static inline uint32_t fission_decide(const struct fission_packet *p, const stru
     fission_free(p, m, &held);
     fission_rw(p, m, &shared);
     fission_writers(p, policy, m, &writers);
-    fission_starves(p, m, &starves);
+    fission_starves(p, policy, m, &starves);
     fission_taken(p, m, &taken);
     fission_mid(p, m, &machine);
     if (MISTAKE(policy->mistakes, FISSION_MISTAKE_FREES) && p->head.type == FISSION_RELEASE && p->client.machine == machine)

@@ -81,7 +81,7 @@ uint32_t fission_rmt_decide(struct rmt *rmt, const struct fission_packet *p, con
         fission_writers(p, policy, m, &writers);
         rmt_write(rmt, FULL_WRITERS, writers);
         bool starves = read_bit(rmt, FULL_STARVES, index);
-        fission_starves(p, m, &starves);
+        fission_starves(p, policy, m, &starves);
         rmt_write(rmt, FULL_STARVES, starves);
         bool taken = read_bit(rmt, FULL_TAKEN, index);
         fission_taken(p, m, &taken);

@@ -56,9 +56,11 @@ static inline uint64_t *verbs_word(struct verbs_memory *m, uint64_t offset)
     return (uint64_t *)(void *)(m->base + offset);
 }
 
-static inline void verbs_store(struct verbs_memory *m, uint64_t offset, uint64_t value)
+static inline void verbs_store(struct verbs_memory *m, uint64_t offset, uint64_t value, const uint64_t *upper)
 {
-    __atomic_store_n(verbs_word(m, offset), value, __ATOMIC_RELEASE);
+    __atomic_store_n(verbs_word(m, offset), value, __ATOMIC_SEQ_CST); /* CPUs that use the memory see it before a later READ */
+    if (upper)
+        __atomic_store_n(verbs_word(m, offset + 8), *upper, __ATOMIC_SEQ_CST);
 }
 
 static void atomic64(uint64_t *word, uint8_t verb, uint64_t *room)
@@ -242,9 +244,11 @@ static uint32_t on_batch(struct memnode *n, struct verbs_head *h, struct verbs_c
     if (!verbs_check_end(&r))
         return malformed(n, h);
     r.repeat = verdict == VERBS_REPEAT;
-    VERBS_LOOP(VERBS_COUNT_MAX, verbs_count_step, &r)
-    if (!verbs_count_end(&r))
-        return malformed(n, h);
+    if (verbs_must_count(&r)) {
+        VERBS_LOOP(VERBS_COUNT_MAX, verbs_count_step, &r)
+        if (!verbs_count_end(&r))
+            return malformed(n, h);
+    }
     VERBS_LOOP(VERBS_COUNT_MAX, verbs_execute_step, &r)
     if (r.repeat) {
         n->counts.repeats++;
@@ -459,9 +463,13 @@ uint32_t memnode_packet(struct memnode *n, void *packet, uint32_t len, const str
         return 0;
     }
     bool connects = h->type == VERBS_CONNECT;
-    if (h->version != VERBS_VERSION || h->features & ~VERBS_FEATURES || (!connects && h->space != n->p.id)) {
+    bool other = h->version != VERBS_VERSION || h->features & ~VERBS_FEATURES;
+    if (other || (!connects && h->space != n->p.id)) {
         n->counts.foreign++;
-        return 0;
+        if (!connects)
+            return 0;
+        h->version = VERBS_VERSION;
+        return answer(h, VERBS_OTHER);
     }
     return connects ? on_connect(n, packet, now_ns, random) : of_client(n, h, from, now_ns);
 }

@@ -31,6 +31,7 @@ enum fission_mistakes {
 };
 #define FISSION_MISTAKE_GENERATION (UINT32_C(1) << 25) /* packets of all generations of an index reach the stages */
 #define FISSION_MISTAKE_FLOOR (UINT32_C(1) << 26)      /* tokens of a new generation go on where those of the index ended */
+#define FISSION_MISTAKE_OPEN (UINT32_C(1) << 31)       /* the decider lets readers into a semaphore */
 
 /* ---- of NetLock's switch; those of its other parts have the bits above (designs/netlock/mistakes.h) ---- */
 

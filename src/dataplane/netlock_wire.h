@@ -28,9 +28,10 @@
  *   TAKEN_MANY  round, count indexes follow: live                    have neither holders nor waiters
  *
  *   switch or server to the steward                       and back
- *   BEAT     stamp; what the latest TERM said             TERM      stamp; ticket: life of the sender of BEAT; life: term of the
- *                                                                   active switch, round: its number, pushed: its life;
+ *   BEAT     stamp; what the latest TERM said;            TERM      stamp; ticket: life of the sender of BEAT; life: term of the
+ *            ticket: life of the steward that it follows            active switch, round: its number, pushed: its life;
  *                                                                   count slots follow
+ *                                                         FOLLOW    ticket: the same. TERMs of earlier stewards are void
  *   a switch that is not active, to a host
  *   ELSEWHERE  life, round: term and number of the active switch
  *
@@ -91,6 +92,7 @@ enum netlock_type {
     NETLOCK_CONVERTED,
     NETLOCK_PROBE, /* see designs/netlock/deadlock.h */
     NETLOCK_CHASE,
+    NETLOCK_FOLLOW,
     NETLOCK_TYPES
 };
 

@@ -141,6 +141,12 @@ VERBS_INLINE bool verbs_check_end(struct verbs_run *r)
     return true;
 }
 
+/* Whether the results must be counted before the second pass: not if all rooms together fit the cache, as most often. */
+VERBS_INLINE bool verbs_must_count(const struct verbs_run *r)
+{
+    return r->repeat || r->len - r->count * sizeof(struct verbs_op) > sizeof(struct verbs_head) + 8 * VERBS_KEPT_WORDS;
+}
+
 /* The results that the cache would have to keep. Also between the passes: whether that fits, and whether it is what was kept. */
 static long verbs_count_step(uint32_t i, void *run)
 {
@@ -225,10 +231,11 @@ VERBS_INLINE void verbs_next128(uint8_t verb, const uint64_t *in, const uint64_t
 
 /* ---- second pass: execution ---- */
 
-/* The includer's: a word of memory, null beyond it; an atomic, whose old value replaces the first operand; and a store. */
+/* The includer's: a word of memory, null beyond it; an atomic, whose old value replaces the first operand; and a store, `upper`: of
+ * the other word of the pair, too. */
 VERBS_INLINE uint64_t *verbs_word(struct verbs_memory *m, uint64_t offset);
 VERBS_INLINE void verbs_atomic(const struct verbs_run *r, const struct verbs_op *op, uint32_t at);
-VERBS_INLINE void verbs_store(struct verbs_memory *m, uint64_t offset, uint64_t value);
+VERBS_INLINE void verbs_store(struct verbs_memory *m, uint64_t offset, uint64_t value, const uint64_t *upper);
 
 VERBS_INLINE void verbs_keep(struct verbs_run *r, uint64_t *room)
 {
@@ -241,15 +248,19 @@ VERBS_INLINE void verbs_keep(struct verbs_run *r, uint64_t *room)
         r->kept->word[at] = *room;
 }
 
-/* READ and WRITE, word by word: each aligned 8 bytes are of one moment, and no more is promised. */
+/* READ and WRITE: each aligned 8 bytes are of one moment, and no more is promised. A step stores a pair of words: a kernel program
+ * takes one latch for both. */
 static long verbs_move_step(uint32_t i, void *run)
 {
     struct verbs_run *r = run;
     uint64_t *room = verbs_place(r, r->move_at, 8), *word;
+    uint32_t words = 1;
     if (!r->move_left || !room)
         return 1;
     if (!r->move_reads && !r->repeat) {
-        verbs_store(r->memory, r->move_offset, *room);
+        const uint64_t *upper = r->move_left > 1 && r->move_offset % 16 == 0 ? verbs_place(r, r->move_at + 8, 8) : NULL;
+        verbs_store(r->memory, r->move_offset, *room, upper);
+        words = upper ? 2 : 1;
     } else if (r->move_reads && !(r->move_kept && r->repeat)) {
         word = verbs_word(r->memory, r->move_offset);
         if (word)
@@ -257,9 +268,10 @@ static long verbs_move_step(uint32_t i, void *run)
     }
     if (r->move_kept)
         verbs_keep(r, room);
-    r->move_at += 8;
-    r->move_offset += 8;
-    return --r->move_left == 0;
+    r->move_at += 8 * words;
+    r->move_offset += 8 * words;
+    r->move_left -= words;
+    return r->move_left == 0;
 }
 
 VERBS_INLINE void verbs_move(struct verbs_run *r, const struct verbs_op *op, uint32_t at)

@@ -30,7 +30,7 @@ static int dead(const struct fab_near *n)
 static int near_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count)
 {
     struct fab_near *n = near_of(ep);
-    bool through_node = false;
+    bool through_node = !(ep->caps & FAB_CPU_ATOMIC64);
     for (unsigned i = 0; i < count; i++)
         through_node |= is_slot(n, ops[i].addr);
     if (through_node)
@@ -60,15 +60,13 @@ static uint64_t *word_of(const struct fab_near *n, fab_addr addr)
     return (uint64_t *)(void *)(n->memory.base + offset);
 }
 
+/* A process is not kept from these, whatever the node has told it: it could have been stopped just before. */
 static uint64_t near_local(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value)
 {
-    const struct fab_near *n = near_of(ep);
-    uint64_t *word = word_of(n, addr);
-    if (verb == FAB_READ)
-        return __atomic_load_n(word, __ATOMIC_ACQUIRE);
-    if (dead(n))
-        return ~compare; /* nothing was changed, and the next verb says why */
+    uint64_t *word = word_of(near_of(ep), addr);
     switch (verb) {
+    case FAB_READ:
+        return __atomic_load_n(word, __ATOMIC_ACQUIRE);
     case FAB_CAS:
         __atomic_compare_exchange_n(word, &compare, value, false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE);
         return compare;
@@ -84,6 +82,8 @@ static uint64_t near_local(struct fab_ep *ep, enum fab_verb verb, fab_addr addr,
 
 static uint64_t near_own(struct fab_ep *ep, enum fab_own how, fab_addr addr, uint64_t value)
 {
+    if (how != FAB_OWN_LOAD && dead(near_of(ep)))
+        return 0; /* the next verb says why */
     return near_local(ep, how == FAB_OWN_LOAD ? FAB_READ : FAB_WRITE, addr, 0, value);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An endpoint of a client on the memory node's own machine: verbs are executed by this process's CPU on memory that it shares with
- * the node, where the node's atomics are the CPU's, too.
+/* An endpoint of a client on the memory node's own machine, which has the node's memory mapped. Where the node's atomics are the
+ * CPU's, too (FAB_CPU_ATOMIC64), verbs are executed by this process's CPU. Elsewhere they are sent, and only fab_local_* are
+ * instructions of the CPU: that is for designs with a cohort of local clients, whose `ep.node` is that of the locks.
  *
  * Verbs on the sessions' slots go through the node all the same. So a lease is renewed only as long as the node lives and has not
  * fenced the client, and the node hears of the client. A change does not wake a waiter: all clients of such a space poll. */

@@ -496,11 +496,13 @@ static void on_answer(struct fab_node *n, const struct verbs_head *h)
 void fab_node_packet(struct fab_node *n, const void *packet, uint32_t len)
 {
     const struct verbs_head *h = packet;
-    if (len < sizeof *h || h->magic != VERBS_MAGIC || h->version != VERBS_VERSION || h->len != len || !(h->type & VERBS_ANSWER)) {
+    bool whole = len >= sizeof *h && h->magic == VERBS_MAGIC && h->len == len && h->type & VERBS_ANSWER;
+    bool connects = whole && h->type == (VERBS_CONNECT | VERBS_ANSWER);
+    bool known = whole && (h->version == VERBS_VERSION || (connects && h->status == VERBS_OTHER));
+    if (!known) {
         n->counts.strays++;
         return;
     }
-    bool connects = h->type == (VERBS_CONNECT | VERBS_ANSWER);
     if (!connects && (h->space != n->space || h->client != n->client || h->life != n->life || h->tag != n->tag || !n->life)) {
         n->counts.strays++;
         return;

@@ -80,7 +80,8 @@ void fab_node_init(struct fab_node *n, const struct fab_node_io *io, struct worl
 void fab_node_free(struct fab_node *n);
 
 /* Connects to the space of that name. 0, -ETIMEDOUT (no answer), -EAGAIN (the node waits for a lease to end), -ENOENT (no such
- * space), -ENOSPC (all client numbers are in use). `nonce` is the caller's random number, not 0. */
+ * space), -ENOSPC (all client numbers are in use), -EPROTONOSUPPORT (the node speaks another version). `nonce` is the caller's
+ * random number, not 0. */
 int fab_node_connect(struct fab_node *n, const char *space, uint64_t nonce, uint64_t deadline);
 
 /* The same for a process that would use the node's memory directly, if the node's `can` then has VERBS_CAN_NEAR. */

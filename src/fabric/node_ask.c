@@ -77,8 +77,9 @@ int fab_node_connect_near(struct fab_node *n, const char *space, uint64_t nonce,
         rc = await_answer(n, &a, min_u64(deadline, world_now(n->fab.world) + n->retransmit_ns), false);
     }
     ask_end(n, &a);
-    static const int codes[] = {[VERBS_OK] = 0,          [VERBS_FENCED] = -EPROTO, [VERBS_BAD] = -EPROTO,
-                                [VERBS_AGAIN] = -EAGAIN, [VERBS_FULL] = -ENOSPC,   [VERBS_UNKNOWN] = -ENOENT};
+    static const int codes[] = {
+        [VERBS_OK] = 0,         [VERBS_FENCED] = -EPROTO,  [VERBS_BAD] = -EPROTO,           [VERBS_AGAIN] = -EAGAIN,
+        [VERBS_FULL] = -ENOSPC, [VERBS_UNKNOWN] = -ENOENT, [VERBS_OTHER] = -EPROTONOSUPPORT};
     if (!rc)
         rc = answer.head.status < countof(codes) ? codes[answer.head.status] : -EPROTO;
     if (!rc) {
@@ -92,7 +93,8 @@ int fab_node_connect_near(struct fab_node *n, const char *space, uint64_t nonce,
         n->fab.id = n->client;
         n->fab.size = answer.bytes;
         n->fab.caps = FAB_ORDERED | (n->can & VERBS_CAN_ATOMIC128 ? FAB_ATOMIC128 : 0) |
-                      (n->can & VERBS_CAN_MASKED ? FAB_MASKED : 0) | (n->can & VERBS_CAN_WAIT ? FAB_WAIT : 0);
+                      (n->can & VERBS_CAN_MASKED ? FAB_MASKED : 0) | (n->can & VERBS_CAN_WAIT ? FAB_WAIT : 0) |
+                      (n->can & VERBS_CAN_CPU ? FAB_CPU_ATOMIC64 | FAB_CPU_ATOMIC128 : 0);
     }
     n->io->unlock(n);
     return rc;

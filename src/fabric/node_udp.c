@@ -33,7 +33,22 @@ static void unlock(struct fab_node *n)
 /* A packet that cannot be sent is lost, and is retransmitted. */
 static void send_packet(struct fab_node *n, const void *packet, uint32_t len)
 {
-    send(udp_of(n)->fd, packet, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const struct node_udp *u = udp_of(n);
+    _Alignas(8) uint8_t tagged[VERBS_PACKET_MAX + sizeof(struct seal_trail)];
+    if (seal_known(&u->asker.key) && len <= VERBS_PACKET_MAX) {
+        memcpy(tagged, packet, len);
+        len = seal_trail_put(&u->asker, tagged, len);
+        packet = tagged;
+    }
+    send(u->fd, packet, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* A datagram that is there: its length; 0: there is none, or one with a wrong tag. */
+static uint32_t take(const struct node_udp *u, void *packet, uint32_t room)
+{
+    ssize_t got = recv(u->fd, packet, room, MSG_DONTWAIT);
+    uint32_t len = got > 0 ? (uint32_t)got : 0;
+    return !len || !seal_known(&u->asker.key) || seal_trail_open(&u->asker.key, packet, &len) ? len : 0;
 }
 
 static struct timespec to_timespec(uint64_t ns)
@@ -46,9 +61,9 @@ static uint32_t receive(const struct node_udp *u, void *packet, uint32_t room, u
 {
     uint64_t begin = world_now(&world_real), now;
     do {
-        ssize_t len = recv(u->fd, packet, room, MSG_DONTWAIT);
-        if (len > 0)
-            return (uint32_t)len;
+        uint32_t len = take(u, packet, room);
+        if (len)
+            return len;
         now = world_now(&world_real);
     } while (now - begin < u->spin_ns && now < until);
     if (now >= until)
@@ -59,8 +74,7 @@ static uint32_t receive(const struct node_udp *u, void *packet, uint32_t room, u
     if (ppoll(readable, countof(readable), until == UINT64_MAX ? NULL : &patience, NULL) > 0 && readable[1].revents &&
         read(u->bell, &rings, sizeof rings) < 0)
         assert(errno == EAGAIN); /* another thread has heard it */
-    ssize_t len = recv(u->fd, packet, room, MSG_DONTWAIT);
-    return len > 0 ? (uint32_t)len : 0;
+    return take(u, packet, room);
 }
 
 static void wake_threads(struct node_udp *u)
@@ -97,7 +111,7 @@ static int wait_until(struct fab_node *n, uint64_t until, bool cancellable)
         return 0;
     }
     struct {
-        _Alignas(8) uint8_t bytes[VERBS_PACKET_MAX + 8];
+        _Alignas(8) uint8_t bytes[VERBS_PACKET_MAX + sizeof(struct seal_trail) + 8];
     } packet;
     u->receiving = true;
     unlock(n);
@@ -107,8 +121,7 @@ static int wait_until(struct fab_node *n, uint64_t until, bool cancellable)
         fab_node_packet(n, packet.bytes, len);
         if (!fab_node_expects(n))
             break; /* a look for nothing would cost as much as a part of a round trip */
-        ssize_t more = recv(u->fd, packet.bytes, sizeof packet.bytes, MSG_DONTWAIT);
-        len = more > 0 ? (uint32_t)more : 0;
+        len = take(u, packet.bytes, sizeof packet.bytes);
     }
     u->receiving = false;
     wake_threads(u); /* another takes the right */

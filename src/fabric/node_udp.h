@@ -18,6 +18,7 @@ struct node_udp {
     bool receiving;   /* a thread has the right */
     unsigned waiting; /* threads without it */
     uint64_t spin_ns;
+    struct seal_asker asker;       /* whose key tags and opens its datagrams; none: they are not tagged */
     int bell;                      /* readable: the thread that receives should look up */
     void (*on_pending)(void *ctx); /* a store waits in the open request: some thread should tick soon. With the lock; may be null */
     void *ctx;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In place of ofi*.c where the headers of libfabric were missing when pawl was built. */
-#include "fabric/ofi.h"
+/* In place of ofi_*.c where the headers of libfabric were missing when pawl was built. */
+#include "fabric/rdma_port.h"
 #include "lib/explain.h"
 
 #include <errno.h>
@@ -22,81 +22,17 @@ const char *ofi_version(void)
     return NULL;
 }
 
-int fab_ofi_open(const struct verbs_way *way, uint64_t size, const struct fab_ofi_io *io, uint64_t deadline, struct fab_ofi **out)
+static int open_end(const struct verbs_way *way, const struct rdma_port *like, struct flight_buffers *buffers,
+                    struct rdma_port **out, struct verbs_way *mine)
 {
-    (void)way, (void)size, (void)io, (void)deadline, (void)out;
+    (void)way, (void)like, (void)buffers, (void)out, (void)mine;
     return not_built();
 }
 
-struct fab_ep *fab_ofi_ep(struct fab_ofi *o)
+static int serve(const struct rdma_target_params *p, pthread_mutex_t *calls, void **out, struct verbs_way *way, uint32_t *caps)
 {
-    (void)o;
-    return NULL;
-}
-
-void fab_ofi_close(struct fab_ofi *o)
-{
-    (void)o;
-}
-
-uint32_t fab_ofi_renewals(const struct fab_ofi *o)
-{
-    (void)o;
-    return 0;
-}
-
-void fab_ofi_on_pending(struct fab_ofi *o, void (*pending)(void *ctx), void *ctx)
-{
-    (void)o, (void)pending, (void)ctx;
-}
-
-bool fab_ofi_flush(struct fab_ofi *o)
-{
-    (void)o;
-    return false;
-}
-
-bool fab_ofi_gathers(struct fab_ofi *o)
-{
-    (void)o;
-    return false;
-}
-
-int fab_ofi_set_own(struct fab_ofi *o, fab_addr base, uint64_t bytes)
-{
-    (void)o, (void)base, (void)bytes;
+    (void)p, (void)calls, (void)out, (void)way, (void)caps;
     return not_built();
 }
 
-int ofi_target_open(const struct ofi_target_params *p, struct ofi_target **out)
-{
-    (void)p, (void)out;
-    return not_built();
-}
-
-void ofi_target_close(struct ofi_target *t)
-{
-    (void)t;
-}
-
-void ofi_target_memory(struct ofi_target *t, void *memory, uint64_t bytes)
-{
-    (void)t, (void)memory, (void)bytes;
-}
-
-uint32_t ofi_target_caps(const struct ofi_target *t)
-{
-    (void)t;
-    return 0;
-}
-
-int ofi_target_admit(struct ofi_target *t, uint32_t client, uint32_t life, uint32_t number, struct verbs_way *out)
-{
-    (void)t, (void)client, (void)life, (void)number, (void)out;
-    return not_built();
-}
-
-void ofi_target_shut(struct ofi_target *t, uint32_t client)
-{
-    (void)t, (void)client;
-}
+const struct rdma_kind rdma_ofi = {.open = open_end, .serve = serve}; /* nothing is ever open */

@@ -78,17 +78,6 @@ const char *ofi_error(int code)
     return lib.strerror(code < 0 ? -code : code);
 }
 
-int ofi_explain_registration(int rc, const char *provider, uint64_t bytes, uint64_t limit)
-{
-    if ((rc == -FI_ENOMEM || rc == -EPERM || rc == -EAGAIN) && limit < bytes)
-        return explain(-ENOMEM,
-                       "%s: cannot register %" PRIu64 " KiB of lock memory for a client: %" PRIu64
-                       " KiB may be locked; 'ulimit -l unlimited' in the shell that starts it raises the limit, or "
-                       "LimitMEMLOCK=infinity in its systemd unit",
-                       provider, bytes >> 10, limit >> 10);
-    return explain(rc, "%s: cannot register %" PRIu64 " KiB of lock memory: %s", provider, bytes >> 10, ofi_error(rc));
-}
-
 /* ---- providers ---- */
 
 static struct fi_info *make_hints(const char *provider)

@@ -3,7 +3,7 @@
 #ifndef PAWL_FABRIC_OFI_PORT_H
 #define PAWL_FABRIC_OFI_PORT_H
 
-#include "fabric/ofi.h"
+#include "fabric/rdma_port.h"
 
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
@@ -33,6 +33,15 @@ int ofi_port_open(struct ofi_port *p, const char *provider, const struct verbs_w
 /* Another end of the same kind: the provider need not be found again, which takes a tenth of a second. */
 int ofi_port_again(struct ofi_port *p, const struct ofi_port *like);
 void ofi_port_close(struct ofi_port *p);
+
+/* A client's end, as rdma_port.h explains. */
+int ofi_end_open(const struct verbs_way *way, const struct rdma_port *like, struct flight_buffers *buffers, struct rdma_port **out,
+                 struct verbs_way *mine);
+int ofi_end_connect(struct rdma_port *p, const struct verbs_way *way);
+void ofi_end_close(struct rdma_port *p);
+int ofi_end_give(struct rdma_port *p, const struct verbs_way *way, struct flight *f);
+void ofi_end_push(struct rdma_port *p);
+int ofi_end_look(struct rdma_port *p, struct rdma_done *done, unsigned max);
 
 /* Libfabric's words for an error code of its own, positive or negative. */
 const char *ofi_error(int code);

@@ -18,30 +18,17 @@
 #define COMPLETIONS 8 /* read at once; a target has none, but errors of its provider */
 #define KEY_TRIES 8   /* random keys, of which one may be in use */
 
-/* Of a client number. */
-struct grant {
-    struct fid_mr *mr; /* null: closed */
-    uint32_t life, number;
-};
-
 struct ofi_target {
-    struct ofi_target_params p;
+    struct rdma_target_params p;
     struct ofi_port port;
     void *memory;
     uint64_t bytes;
-    struct verbs_way way;  /* of every client, but for the key */
-    pthread_mutex_t mutex; /* of all calls to the provider, so that no request is being executed when a key is closed */
+    pthread_mutex_t *calls; /* of all calls to the provider, so that no request is being executed when a key is closed */
     pthread_t thread;
     bool started, stop;
     int bell; /* readable: the thread should stop */
     int fd;   /* readable: there are requests; -1: the provider has no such descriptor */
-    struct grant *grants;
 };
-
-uint32_t ofi_target_caps(const struct ofi_target *t)
-{
-    return t->port.provider.caps;
-}
 
 /* ---- the thread ---- */
 
@@ -69,10 +56,10 @@ static void *progress(void *arg)
     struct fid *queue = &t->port.cq->fid;
     uint64_t since = world_now(&world_real); /* when the thread was woken */
     while (!__atomic_load_n(&t->stop, __ATOMIC_ACQUIRE)) {
-        pthread_mutex_lock(&t->mutex);
+        pthread_mutex_lock(t->calls);
         look(t);
         bool idle = t->fd < 0 || fi_trywait(t->port.fabric, &queue, 1) == 0;
-        pthread_mutex_unlock(&t->mutex);
+        pthread_mutex_unlock(t->calls);
         if (!idle)
             since = world_now(&world_real);
         if (t->p.spin_ns && world_now(&world_real) - since < t->p.spin_ns)
@@ -84,13 +71,6 @@ static void *progress(void *arg)
 }
 
 /* ---- keys ---- */
-
-static void close_grant(struct grant *g)
-{
-    if (g->mr)
-        fi_close(&g->mr->fid);
-    g->mr = NULL;
-}
 
 /* A key that other clients do not guess, unless the provider chooses keys. */
 static int register_memory(struct ofi_target *t, struct fid_mr **out)
@@ -104,52 +84,31 @@ static int register_memory(struct ofi_target *t, struct fid_mr **out)
     return rc;
 }
 
-static int open_grant(struct ofi_target *t, struct grant *g)
+static int open_key(void *target, const struct verbs_way *peer, void **grant, struct verbs_way *way)
 {
+    struct ofi_target *t = target;
     struct rlimit locked = {.rlim_cur = RLIM_INFINITY};
+    struct fid_mr *mr;
+    (void)peer; /* any end that has the key */
     getrlimit(RLIMIT_MEMLOCK, &locked);
-    int rc = register_memory(t, &g->mr);
-    return rc ? ofi_explain_registration(rc, t->p.provider, t->bytes, locked.rlim_cur) : 0;
+    int rc = register_memory(t, &mr);
+    if (rc)
+        return rdma_explain_registration(rc, t->p.provider, t->bytes, locked.rlim_cur, ofi_error(rc));
+    way->key = fi_mr_key(mr);
+    *grant = mr;
+    return 0;
 }
 
-int ofi_target_admit(struct ofi_target *t, uint32_t client, uint32_t life, uint32_t number, struct verbs_way *out)
+static void close_key(void *grant)
 {
-    assert(client < t->p.clients);
-    struct grant *g = &t->grants[client];
-    pthread_mutex_lock(&t->mutex);
-    bool begins = life > g->life;
-    bool same = life == g->life && number == g->number && g->mr;
-    int rc = begins || same || (life == g->life && number == g->number + 1 && g->mr) ? 0 : -EINVAL;
-    if (!rc && !same) {
-        if (OFI_MISTAKE(t->p.mistakes, OFI_MISTAKE_KEY))
-            g->mr = NULL;
-        close_grant(g);
-        rc = open_grant(t, g);
-        g->life = life;
-        g->number = number;
-    }
-    if (!rc) {
-        *out = t->way;
-        out->key = fi_mr_key(g->mr);
-    }
-    pthread_mutex_unlock(&t->mutex);
-    return rc;
-}
-
-void ofi_target_shut(struct ofi_target *t, uint32_t client)
-{
-    assert(client < t->p.clients);
-    pthread_mutex_lock(&t->mutex);
-    if (!OFI_MISTAKE(t->p.mistakes, OFI_MISTAKE_FENCE))
-        close_grant(&t->grants[client]);
-    pthread_mutex_unlock(&t->mutex);
+    struct fid_mr *mr = grant;
+    fi_close(&mr->fid);
 }
 
 /* ---- opening ---- */
 
-static int tell_way(struct ofi_target *t)
+static int tell_way(const struct ofi_target *t, struct verbs_way *w)
 {
-    struct verbs_way *w = &t->way;
     const struct fi_info *info = t->port.info;
     size_t len = sizeof w->address;
     int rc = fi_getname(&t->port.ep->fid, w->address, &len);
@@ -164,11 +123,13 @@ static int tell_way(struct ofi_target *t)
     return 0;
 }
 
-void ofi_target_memory(struct ofi_target *t, void *memory, uint64_t bytes)
+static int take_memory(void *target, void *memory, uint64_t bytes, struct verbs_way *way)
 {
+    struct ofi_target *t = target;
     t->memory = memory;
     t->bytes = bytes;
-    t->way.base = t->port.info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)memory : 0;
+    way->base = t->port.info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)memory : 0;
+    return 0;
 }
 
 static int start(struct ofi_target *t)
@@ -187,50 +148,56 @@ static int start(struct ofi_target *t)
     return rc ? explain(-rc, "cannot start the thread of the provider: %s", strerror(rc)) : 0;
 }
 
-int ofi_target_open(const struct ofi_target_params *p, struct ofi_target **out)
+static void stop(void *target)
 {
-    struct ofi_target *t = calloc(1, sizeof *t);
-    struct grant *grants = calloc(p->clients, sizeof *grants);
-    if (!t || !grants) {
-        free(t);
-        free(grants);
-        return explain(-ENOMEM, "out of memory for %u clients", p->clients);
-    }
-    t->p = *p;
-    t->grants = grants;
-    t->bell = t->fd = -1;
-    pthread_mutex_init(&t->mutex, NULL);
-    int rc = ofi_port_open(&t->port, p->provider, NULL, &p->at, true);
-    if (rc == -FI_ENOSYS) /* a queue without a descriptor */
-        rc = ofi_port_open(&t->port, p->provider, NULL, &p->at, false);
-    if (!rc)
-        rc = tell_way(t);
-    if (!rc)
-        rc = start(t);
-    if (rc) {
-        ofi_target_close(t);
-        return rc;
-    }
-    *out = t;
-    return 0;
-}
-
-void ofi_target_close(struct ofi_target *t)
-{
+    struct ofi_target *t = target;
     const uint64_t one = 1;
-    if (!t)
-        return;
     __atomic_store_n(&t->stop, true, __ATOMIC_RELEASE);
     if (t->bell >= 0 && write(t->bell, &one, sizeof one) < 0)
         assert(errno == EAGAIN); /* it is readable already */
     if (t->started)
         pthread_join(t->thread, NULL);
-    for (uint32_t i = 0; i < t->p.clients; i++)
-        close_grant(&t->grants[i]);
     ofi_port_close(&t->port);
     if (t->bell >= 0)
         close(t->bell);
-    pthread_mutex_destroy(&t->mutex);
-    free(t->grants);
     free(t);
 }
+
+static int serve(const struct rdma_target_params *p, pthread_mutex_t *calls, void **out, struct verbs_way *way, uint32_t *caps)
+{
+    struct ofi_target *t = calloc(1, sizeof *t);
+    if (!t)
+        return explain(-ENOMEM, "out of memory");
+    t->p = *p;
+    t->calls = calls;
+    t->bell = t->fd = -1;
+    int rc = ofi_port_open(&t->port, p->provider, NULL, &p->at, true);
+    if (rc == -FI_ENOSYS) /* a queue without a descriptor */
+        rc = ofi_port_open(&t->port, p->provider, NULL, &p->at, false);
+    if (!rc)
+        rc = tell_way(t, way);
+    if (!rc)
+        rc = start(t);
+    if (rc) {
+        stop(t);
+        return rc;
+    }
+    *caps = t->port.provider.caps;
+    *out = t;
+    return 0;
+}
+
+const struct rdma_kind rdma_ofi = {
+    .open = ofi_end_open,
+    .connect = ofi_end_connect,
+    .close = ofi_end_close,
+    .give = ofi_end_give,
+    .push = ofi_end_push,
+    .look = ofi_end_look,
+    .error = ofi_error,
+    .serve = serve,
+    .memory = take_memory,
+    .grant = open_key,
+    .revoke = close_key,
+    .stop = stop,
+};

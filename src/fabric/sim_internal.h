@@ -188,10 +188,18 @@ static inline uint64_t sim_way_ns(const struct sim_ep *ep, const struct sim_node
 void sim_ep_release(struct sim_ep *ep); /* frees it once it is freed by its owner and nothing is in flight */
 void sim_ep_connect(struct sim_ep *ep, struct sim_node *node);
 
-/* sim_verb.c */
+/* sim_send.c */
 int sim_fab_batch(struct fab_ep *fab, struct fab_op *ops, unsigned n);
 void sim_fab_post(struct fab_ep *fab, const struct fab_op *op);
+
+/* sim_verb.c */
+struct sim_verb *sim_verb_new(struct sim_ep *ep, struct sim_node *node, const struct fab_op *op);
+void sim_verb_arrive(void *arg, uint64_t tag);
+
+/* When a packet sent at that time gets through, with retransmissions; UINT64_MAX if the connection is given up. And when that is
+ * known. */
 uint64_t sim_send_again_ns(struct sim *sim, uint32_t from, uint32_t to, uint64_t at_ns);
+uint64_t sim_give_up_ns(const struct sim *sim);
 
 /* sim_wait.c */
 int sim_fab_wait(struct fab_ep *fab, const struct fab_cond *conds, unsigned n, uint64_t deadline);

@@ -10,6 +10,7 @@
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
+#define INLINED static inline __attribute__((always_inline)) /* on a fast path, whatever the compiler estimates */
 
 /* For the hot path: what the sanitized builds assert and the release does not pay for. */
 #ifdef PAWL_CHECKED

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cluster/host.h"
+#include "cluster/seals.h"
 #include "node/node.h"
 #include "world/world.h"
 
@@ -14,17 +15,52 @@
 
 #define ANSWER_NS NS_PER_S /* in which a member that lives answers */
 
+/* Of one address. A host's clients ask for names one after the other, each a thousand times a second at most. */
+#define PACKETS_PER_S 50000u
+#define PACKETS_AT_ONCE 20000u
+
 /* ---- packets in ---- */
+
+static unsigned open_all(const struct coordinating *c, struct udp_batch *batch, unsigned count)
+{
+    for (unsigned i = 0; i < count && c->ring.count; i++)
+        seals_open(&c->ring, batch->packet[i].data, batch->packet[i].len, &batch->packet[i].key);
+    return count;
+}
 
 /* Waits for packets until then, CLOCK_MONOTONIC. In a service its thread reads the socket. */
 static unsigned receive(struct coordinating *c, struct udp_batch *batch, uint64_t deadline)
 {
-    return c->box ? mailbox_wait(c->box, batch, deadline) : udp_wait(&c->udp, batch, 0, deadline);
+    return c->box ? mailbox_wait(c->box, batch, deadline) : open_all(c, batch, udp_wait(&c->udp, batch, 0, deadline));
 }
 
 static unsigned receive_more(struct coordinating *c, struct udp_batch *batch)
 {
-    return c->box ? mailbox_wait(c->box, batch, 0) : udp_receive(&c->udp, batch);
+    return c->box ? mailbox_wait(c->box, batch, 0) : open_all(c, batch, udp_receive(&c->udp, batch));
+}
+
+/* Whether a packet counts: there is no key, or one has opened it. A question hears why not. */
+static bool is_open(struct coordinating *c, const struct udp_batch *batch, unsigned i)
+{
+    const void *data = batch->packet[i].data;
+    uint32_t len = batch->packet[i].len;
+    bool tagged = seal_is_tagged(data, len);
+    if (c->ring.count ? seal_known(&batch->packet[i].key) : !tagged)
+        return true;
+    struct coord_packet answer;
+    const struct udp_out out = {.to = batch->packet[i].from,
+                                .len = seals_refuse(data, len, c->ring.count ? COORD_WRONG_KEY : COORD_NO_KEY, &answer),
+                                .data = &answer};
+    struct udp plain = c->udp;
+    plain.key = (struct seal_key){.k = {0}};
+    if (out.len)
+        udp_send(&plain, &out, 1);
+    return false;
+}
+
+static const struct seal_key *key_of(const struct udp_batch *batch, unsigned i)
+{
+    return seal_known(&batch->packet[i].key) ? &batch->packet[i].key : NULL;
 }
 
 static bool is_of(const struct coord_packet *p, enum coord_type type, const char *space)
@@ -53,7 +89,8 @@ static bool has_members(struct coordinating *c, const struct coord_params *p, st
             }
             if (!is_of(k, COORD_BEAT, p->space))
                 continue;
-            const struct udp_out question = {.to = batch.packet[i].from, .len = sizeof which, .data = &which};
+            const struct udp_out question = {
+                .to = batch.packet[i].from, .len = sizeof which, .data = &which, .key = key_of(&batch, i)};
             udp_send(&c->udp, &question, 1);
             if (!asked)
                 end = world_now(&world_real) + ANSWER_NS;
@@ -69,6 +106,8 @@ static int open_service(struct coordinating *c)
 {
     int rc = service_open(&c->service, &c->params, &c->state, host_now());
     c->leads = !rc;
+    c->service.coordinator.own = c->udp.at;
+    c->service.coordinator.keyed = c->ring.count;
     if (!rc && c->etcd) { /* the next time it goes on with what is there */
         c->state.how = STORE_CONTINUE;
         c->params.fresh = false;
@@ -92,7 +131,7 @@ __attribute__((format(printf, 2, 3))) static void report(const struct coordinati
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    c->etcd->report(text);
+    c->etcd->report(c->params.space, text);
 }
 
 static bool is_passing(int rc)
@@ -124,19 +163,36 @@ static int wait_for_vacancy(struct coordinating *c)
     }
 }
 
+static struct leader_params leader_params(const struct coordinating_etcd *e, const char *space)
+{
+    return (struct leader_params){.etcd = e->etcd,
+                                  .prefix = e->prefix,
+                                  .space = space,
+                                  .place = e->place,
+                                  .lease_ns = e->lease_ns,
+                                  .nonce = world_random(&world_real) | 1};
+}
+
+int coordinating_settings(const struct coordinating_etcd *e, const char *space, struct state_config *settings)
+{
+    const struct leader_params p = leader_params(e, space);
+    struct store_etcd *store = calloc(1, sizeof *store);
+    if (!store)
+        return explain(-ENOMEM, "out of memory");
+    int rc = leader_open(&store->leader, &p);
+    if (!rc)
+        rc = service_settings_etcd(store, space, settings);
+    free(store);
+    return rc;
+}
+
 /* A new state, or one that is restored, needs the leader's place at once. A coordinator that goes on with what is there checks that
  * it could, and stands by. */
 static int leading_open(struct coordinating *c)
 {
-    const struct coordinating_etcd *e = c->etcd;
-    const struct leader_params p = {.etcd = e->etcd,
-                                    .prefix = e->prefix,
-                                    .space = c->params.space,
-                                    .place = e->place,
-                                    .lease_ns = e->lease_ns,
-                                    .nonce = world_random(&world_real) | 1,
-                                    .at = net_addr_known(c->udp.at) ? c->udp.at : (struct net_addr){.port = 0},
-                                    .mistakes = c->params.mistakes};
+    struct leader_params p = leader_params(c->etcd, c->params.space);
+    p.at = net_addr_known(c->udp.at) ? c->udp.at : (struct net_addr){.port = 0};
+    p.mistakes = c->params.mistakes;
     int rc = leader_open(&c->store.leader, &p);
     c->state.etcd = &c->store;
     if (rc || c->state.how == STORE_CONTINUE)
@@ -147,6 +203,7 @@ static int leading_open(struct coordinating *c)
     return rc ? rc : open_service(c);
 }
 
+static void publish(struct coordinating *c, unsigned hosts);
 static void publish_figures(struct coordinating *c, unsigned hosts);
 
 static void answer_questions(struct coordinating *c)
@@ -156,7 +213,9 @@ static void answer_questions(struct coordinating *c)
     const struct leader *l = &c->store.leader;
     unsigned n = receive(c, &batch, world_now(&world_real) + l->lease_ns / LOOKS);
     for (unsigned i = 0; i < n; i++) {
-        struct udp_out out = {.to = batch.packet[i].from, .data = answer};
+        struct udp_out out = {.to = batch.packet[i].from, .data = answer, .key = key_of(&batch, i)};
+        if (!is_open(c, &batch, i))
+            continue;
         out.len = coord_stand_by(batch.packet[i].data, batch.packet[i].len, c->store.identity.id, c->params.space,
                                  l->seen.term.lease_ns ? l->seen.term.at : (struct net_addr){.port = 0}, answer);
         if (out.len)
@@ -223,17 +282,20 @@ int coordinating_open(struct coordinating *c, const struct coord_params *params,
     struct mailbox *box = c->box;
     const struct udp udp = c->udp;
     uint64_t listen_ns = c->listen_ns;
+    const struct seal_ring ring = c->ring;
     memset(c, 0, sizeof *c);
     c->stop = stop;
     c->etcd = etcd;
     c->box = box;
     c->listen_ns = listen_ns;
+    c->ring = ring;
     c->udp = box ? udp : (struct udp){.fd = -1};
     c->params = *params;
     c->state = state ? *state : nowhere;
     int rc = box ? 0 : coordinating_listen(&c->udp, at); /* first: a coordinator that cannot listen leaves the state alone */
     if (rc)
         return rc;
+    c->udp.key = ring.count ? seal_asker(&ring).key : (struct seal_key){.k = {0}};
     struct net_addr member;
     if (state && state->how == STORE_FRESH && at.port && has_members(c, params, &member)) {
         char text[NET_ADDR_TEXT];
@@ -247,29 +309,47 @@ int coordinating_open(struct coordinating *c, const struct coord_params *params,
         rc = c->etcd ? leading_open(c) : open_service(c);
     if (rc)
         coordinating_close(c);
+    else if (c->leads)
+        publish(c, 0);
     return rc;
 }
 
 /* For the steward, which answers the sender. */
-static void one_packet(struct coordinating *c, const void *data, uint32_t len, struct net_addr from)
+static void one_packet(struct coordinating *c, const void *data, uint32_t len, struct net_addr from, const struct seal_key *key)
 {
     const struct outbox *o = service_steward_packet(&c->service, data, len, host_now());
     for (unsigned i = 0; i < o->packets; i++) {
-        const struct udp_out out = {.to = from, .len = o->packet[i].len, .data = outbox_packet(o, i)};
+        const struct udp_out out = {.to = from, .len = o->packet[i].len, .data = outbox_packet(o, i), .key = key};
         udp_send(&c->udp, &out, 1);
     }
 }
 
 #define TOGETHER (4 * UDP_BATCH) /* answers that wait for one sync of the log: twice as many as the clients of a usual host */
 
+/* Lock servers and switches hear of a host before it hears that it has joined. */
+static void send_news(struct coordinating *c, const struct service_answer *answers, unsigned count)
+{
+    static _Thread_local _Alignas(8) uint8_t bytes[PACKET_MAX];
+    for (unsigned i = 0; i < count; i++) {
+        const struct coord_packet *p = (const struct coord_packet *)(const void *)answers[i].bytes;
+        struct udp_out out = {.data = bytes};
+        if (p->head.type != COORD_WELCOME || p->role != COORD_HOST)
+            continue;
+        for (unsigned s = 0; (out.len = coordinator_news(&c->service.coordinator, p->head.to.machine, &s, bytes, &out.to));)
+            udp_send(&c->udp, &out, 1);
+    }
+}
+
 static void send_answers(struct coordinating *c, const struct service_answer *answers, unsigned count)
 {
     struct udp_out out[UDP_BATCH];
     uint64_t now = host_now();
+    send_news(c, answers, count);
     for (unsigned sent = 0; sent < count; sent += UDP_BATCH) {
         unsigned n = (unsigned)min_u64(UDP_BATCH, count - sent);
         for (unsigned i = 0; i < n; i++) {
-            out[i] = (struct udp_out){.to = answers[sent + i].to, .len = answers[sent + i].len, .data = answers[sent + i].bytes};
+            const struct service_answer *a = &answers[sent + i];
+            out[i] = (struct udp_out){.to = a->to, .len = a->len, .data = a->bytes, .key = seal_known(&a->key) ? &a->key : NULL};
             watch_answer(&c->watch, c->params.space, answers[sent + i].bytes, answers[sent + i].to, now);
         }
         udp_send(&c->udp, out, n);
@@ -280,14 +360,29 @@ static void send_answers(struct coordinating *c, const struct service_answer *an
 static unsigned take_batch(struct coordinating *c, const struct udp_batch *batch, struct service_answer *answers)
 {
     unsigned count = 0;
+    uint64_t now = host_now();
     for (unsigned i = 0; i < batch->count; i++) {
         const void *data = batch->packet[i].data;
-        uint32_t len = batch->packet[i].len;
+        uint32_t len = coord_unpadded(data, batch->packet[i].len);
         struct net_addr from = batch->packet[i].from;
+        if (!is_open(c, batch, i)) {
+            c->service.coordinator.drops.untagged++;
+            continue;
+        }
+        c->service.coordinator.drops.bad += !len;
+        if (!len)
+            continue;
+        if (!limits_take(&c->packets, from, PACKETS_PER_S, PACKETS_AT_ONCE, now)) {
+            c->service.coordinator.drops.limited++;
+            continue;
+        }
         if (service_is_for_steward(&c->service, data, len))
-            one_packet(c, data, len, from);
-        else
-            count += service_packet(&c->service, data, len, from, host_now(), &answers[count]);
+            one_packet(c, data, len, from, key_of(batch, i));
+        else if (service_packet(&c->service, data, len, from, host_now(), &answers[count])) {
+            answers[count].key = batch->packet[i].key;
+            seals_hand_out(&c->ring, &answers[count].key, data, answers[count].bytes);
+            count++;
+        }
     }
     return count;
 }
@@ -359,6 +454,21 @@ struct coordinating_status coordinating_status(struct coordinating *c)
     return now;
 }
 
+/* Packets for hosts that did not ask. A host has one of the keys. */
+static void send_more(struct coordinating *c, uint8_t *bytes)
+{
+    struct udp_out more = {.data = bytes};
+    while ((more.len = coordinator_more(&c->service.coordinator, bytes, &more.to)))
+        for (unsigned i = 0; i < max_u64(c->ring.count, 1); i++) {
+            struct seal_key key;
+            if (c->ring.count) {
+                key = seals_for_host(&c->ring, i, bytes);
+                more.key = &key;
+            }
+            udp_send(&c->udp, &more, 1);
+        }
+}
+
 /* Until it is stopped, or leads no more. */
 static void lead(struct coordinating *c)
 {
@@ -369,9 +479,7 @@ static void lead(struct coordinating *c)
         for (; n; n = count + UDP_BATCH <= TOGETHER ? receive_more(c, &batch) : 0)
             count += take_batch(c, &batch, &answers[count]);
         send_answers(c, answers, service_commit(&c->service, answers, count, host_now()));
-        struct udp_out more = {.data = answers[0].bytes};
-        while ((more.len = coordinator_more(&c->service.coordinator, answers[0].bytes, &more.to)))
-            udp_send(&c->udp, &more, 1);
+        send_more(c, answers[0].bytes);
         unsigned hosts = coordinator_tick(&c->service.coordinator, host_now());
         publish(c, hosts);
         watch_service(&c->watch, &c->service, host_now());
@@ -392,18 +500,23 @@ void coordinating_run(struct coordinating *c)
     figures_hide(&c->board);
 }
 
-/* Hosts are told by the answers about names that there are more locks. Several lock servers divide the locks by their number. */
-bool coordinating_grows_in_place(const struct coordinating *c)
+/* Hosts are told by the answers about names that there are more locks. Lock servers divide the locks by index modulo the number of
+ * servers, which stays. */
+const char *coordinating_keeps_size(const struct coordinating *c)
 {
     const struct coord_params *p = &c->params;
-    bool named = p->keys == PAWL_KEYS_NAMED || p->keys == PAWL_KEYS_SPARSE;
-    return named && p->design->packet->host_grow && p->servers == (p->design->packet->switch_packet ? 0 : 1);
+    const struct packet_design *d = p->design->packet;
+    if (p->keys != PAWL_KEYS_NAMED && p->keys != PAWL_KEYS_SPARSE)
+        return "its keys are numbers below its size, which hosts learn when they join";
+    if (!d->host_grow)
+        return "hosts of its design cannot take another number of locks while they hold some";
+    return d->switch_packet && p->servers ? "its switch and its lock servers divide the locks" : NULL;
 }
 
 int coordinating_grow(struct coordinating *c, uint64_t locks, bool in_place)
 {
     uint64_t before = c->params.locks;
-    assert(!in_place || coordinating_grows_in_place(c));
+    assert(!in_place || !coordinating_keeps_size(c));
     assert(c->leads && !c->etcd);
     service_commit(&c->service, NULL, 0, host_now()); /* hosts that have left */
     close_service(c);

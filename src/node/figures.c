@@ -130,7 +130,7 @@ static const char *const netlock_types[FIGURES_TYPES] = {
     [NETLOCK_DATA] = "data",           [NETLOCK_ANSWER] = "answer",
     [NETLOCK_CONVERT] = "convert",     [NETLOCK_STAY] = "stay",
     [NETLOCK_CONVERTED] = "converted", [NETLOCK_PROBE] = "probe",
-    [NETLOCK_CHASE] = "chase",
+    [NETLOCK_CHASE] = "chase",         [NETLOCK_FOLLOW] = "follow",
 };
 
 static const struct {
@@ -240,15 +240,22 @@ static const struct row rows[] = {
     {"pawl_dropped_packets_total", "", COUNTER, CL("reason=\"alien\"", drops.alien)},
     {"pawl_dropped_packets_total", "", COUNTER, CL("reason=\"stale\"", drops.stale)},
     {"pawl_dropped_packets_total", "", COUNTER, CL("reason=\"unreadable\"", drops.unreadable)},
+    {"pawl_dropped_packets_total", "", COUNTER, CL("reason=\"forged\"", drops.forged)},
+    {"pawl_dropped_packets_total", "", COUNTER, CL("reason=\"untagged\"", drops.untagged)},
+    {"pawl_dropped_packets_total", "", COUNTER, CL("reason=\"limited\"", drops.limited)},
     {"pawl_dropped_packets_total", "", COUNTER, GL("reason=\"bad\"", bad)},
     {"pawl_dropped_packets_total", "", COUNTER, GL("reason=\"alien\"", alien)},
     {"pawl_dropped_packets_total", "", COUNTER, GL("reason=\"stale\"", stale)},
     {"pawl_dropped_packets_total", "", COUNTER, GL("reason=\"unreadable\"", unreadable)},
     {"pawl_dropped_packets_total", "", COUNTER, GL("reason=\"foreign-coordinator\"", foreign)},
+    {"pawl_dropped_packets_total", "", COUNTER, GL("reason=\"untagged\"", untagged)},
+    {"pawl_dropped_packets_total", "", COUNTER, GL("reason=\"forged\"", forged)},
+    {"pawl_dropped_packets_total", "", COUNTER, GL("reason=\"life-not-given\"", unissued)},
     {"pawl_dropped_packets_total", "", COUNTER, GL("reason=\"no-address\"", unroutable)},
     {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"late\"", counts.dropped)},
     {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"shut-out\"", counts.refused)},
     {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"forged\"", counts.forged)},
+    {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"untagged\"", untagged)},
     {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"bad\"", counts.malformed)},
     {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"alien\"", counts.foreign)},
 };

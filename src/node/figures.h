@@ -14,7 +14,7 @@
 
 #define FIGURES_NS (100 * NS_PER_MS) /* between two copies */
 #define FIGURES_PARTS 512u           /* of a process: 64 spaces with a coordinator and some lock servers each */
-#define FIGURES_TYPES 40u            /* of packets: netlock has the most, 36 */
+#define FIGURES_TYPES 40u            /* of packets: netlock has the most, 37 */
 
 /* Which part of a rack decided a grant, as its packet says. */
 enum { GRANT_BY_SWITCH, GRANT_BY_SERVER, GRANT_BY_AGENT, GRANT_DECIDERS };
@@ -34,6 +34,8 @@ struct granter_figures {
     uint64_t locks, memory_bytes;
     uint64_t packets, answers, unroutable, echoes;
     uint64_t bad, alien, unreadable, foreign, stale; /* dropped */
+    uint64_t untagged;                               /* likewise: without the tag of their sender's key */
+    uint64_t forged, unissued;                       /* likewise: in the name of another member; of a life that was not given */
     uint64_t in[FIGURES_TYPES], out[FIGURES_TYPES];  /* lock packets by type */
     uint64_t grants[GRANT_DECIDERS];
     uint64_t moves; /* of locks between switch and servers */
@@ -42,7 +44,7 @@ struct granter_figures {
 };
 
 struct memory_figures {
-    uint64_t ready, life, clients, bytes;
+    uint64_t ready, life, clients, bytes, untagged;
     struct memnode_counts counts;
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/hosting.h"
 #include "cluster/host.h"
+#include "cluster/seals.h"
 #include "world/world.h"
 
 #include <errno.h>
@@ -10,9 +11,10 @@
 
 #define LOOK_NS (100 * NS_PER_MS) /* how often whether to stop */
 #define JOIN_LOOK_NS (2 * NS_PER_MS)
-#define OWN_PORT 10u    /* own granters listen at the coordinator's port and this and up: hosts find them there after a restart */
-#define OWN_PORTS 256u  /* of them */
-#define VACANT_SHARE 8u /* of a lock lease, after which the own switch begins again: its hosts must report to it in time */
+#define OWN_PORT 10u   /* own granters listen at the coordinator's port and this and up: hosts find them there after a restart */
+#define OWN_PORTS 256u /* of them */
+#define LIST_NS (NS_PER_S / 2) /* how often the list of spaces in etcd is read: sooner than a leader's lease ends */
+#define VACANT_SHARE 8u        /* of a lock lease, after which the own switch begins again: its hosts must report to it in time */
 
 bool hosting_has_decider(const struct design *d)
 {
@@ -51,9 +53,11 @@ static void drop_entry(struct hosting *h, const struct hosted *s)
     pthread_mutex_unlock(&h->mutex);
 }
 
-static void free_space(struct hosted *s)
+void hosting_free(struct hosted *s)
 {
     mailbox_destroy(&s->box);
+    if (s->own_etcd)
+        s->etcd.close(s->etcd.etcd);
     free(s->granters);
     free(s);
 }
@@ -64,8 +68,12 @@ int hosting_add(struct hosting *h, struct hosted *s, const struct coord_params *
     struct state_params where = *state;
     params.space = s->name;
     where.path = *s->path ? s->path : NULL;
-    s->c = (struct coordinating){
-        .stop = h->p->stop, .etcd = h->p->etcd, .box = &s->box, .udp = h->udp, .listen_ns = h->count ? 0 : h->p->listen_ns};
+    s->c = (struct coordinating){.stop = h->p->stop,
+                                 .ring = h->p->ring,
+                                 .etcd = h->p->etcd ? &s->etcd : NULL,
+                                 .box = &s->box,
+                                 .udp = h->udp,
+                                 .listen_ns = h->count ? 0 : h->p->listen_ns};
     pthread_mutex_lock(&h->mutex);
     bool room = h->count < HOSTING_SPACES;
     if (room)
@@ -75,7 +83,7 @@ int hosting_add(struct hosting *h, struct hosted *s, const struct coord_params *
                   : explain(-ENOSPC, "the service has %u spaces, and has room for no more", HOSTING_SPACES);
     if (rc) {
         drop_entry(h, s);
-        free_space(s);
+        hosting_free(s);
         return rc;
     }
     s->c.stop = &s->stop;
@@ -91,7 +99,7 @@ void hosting_remove(struct hosting *h, struct hosted *s)
     hosting_stop(s);
     drop_entry(h, s);
     coordinating_close(&s->c);
-    free_space(s);
+    hosting_free(s);
 }
 
 /* ---- the coordinator's thread ---- */
@@ -190,6 +198,7 @@ static int start_granter(struct hosting *h, struct hosted *s, unsigned n, bool f
     g->params = (struct station_params){.member = {.space = s->name,
                                                    .at = own_address(h, s, n),
                                                    .coordinators = coord_list_one(h->udp.at),
+                                                   .ring = &h->p->ring,
                                                    .is_switch = s->decider,
                                                    .patient = true,
                                                    .stop = &s->stop_granters},
@@ -305,33 +314,49 @@ static struct hosted *find_short(struct hosting *h, uint32_t id)
     return NULL;
 }
 
-static void deliver(struct hosting *h, const void *data, uint32_t len, struct net_addr from)
+/* A packet whose tag is wrong, or that no key opens: the space's coordinator counts it, and says so. */
+static void deliver_shut(struct hosting *h, const void *data, uint32_t len, struct net_addr from, const struct seal_key *none)
+{
+    const struct coord_packet *p = data;
+    bool named = len >= sizeof *p && p->head.family == PACKET_COORDINATOR && !p->space[sizeof p->space - 1];
+    struct hosted *s = named ? hosting_find(h, p->space) : find_short(h, p->head.space);
+    if (s)
+        mailbox_put(&s->box, data, len, from, none);
+}
+
+static void deliver(struct hosting *h, void *data, uint32_t len, struct net_addr from)
 {
     const struct packet_head *head = data;
+    struct seal_key key = {.k = {0}};
     if (len < sizeof *head || len > PACKET_MAX)
         return;
+    if (h->p->ring.count ? !seals_open(&h->p->ring, data, len, &key) : seal_is_tagged(data, len)) {
+        deliver_shut(h, data, len, from, &key);
+        return;
+    }
     if (head->family != PACKET_COORDINATOR) {
         struct hosted *s = find_short(h, head->space);
         if (s)
-            mailbox_put(&s->box, data, len, from);
+            mailbox_put(&s->box, data, len, from, &key);
         return;
     }
     const struct coord_packet *p = coord_check(data, len, 0);
     if (!p)
         return;
     if (p->head.type == COORD_SPACE) {
-        mailbox_put(&h->desk, data, len, from);
+        mailbox_put(&h->desk, data, len, from, &key);
         return;
     }
     struct hosted *s = hosting_find(h, p->space);
     if (s) {
-        mailbox_put(&s->box, data, len, from);
+        mailbox_put(&s->box, data, len, from, &key);
         return;
     }
     if (!__atomic_load_n(&h->opened, __ATOMIC_ACQUIRE))
         return; /* the space may be one of those that are still to be read */
     struct coord_packet answer;
-    const struct udp_out out = {.to = from, .len = coord_unknown_space(p, &answer), .data = &answer};
+    const struct udp_out out = {
+        .to = from, .len = coord_unknown_space(p, &answer), .data = &answer, .key = seal_known(&key) ? &key : NULL};
     if (out.len)
         udp_send(&h->udp, &out, 1);
 }
@@ -368,6 +393,8 @@ static int open_all(struct hosting *h)
     struct hosted *first = hosting_make(p->coord.space, p->state.path);
     if (!first)
         return explain(-ENOMEM, "out of memory");
+    if (p->etcd)
+        first->etcd = *p->etcd;
     first->own = p->own;
     first->decider = p->own && hosting_has_decider(p->coord.design) && !p->coord.servers;
     int rc = hosting_add(h, first, &p->coord, &p->state);
@@ -386,6 +413,21 @@ static int start_all(struct hosting *h)
     return rc ? rc : hosting_join_granters(h, h->space[0], DEADLINE_NEVER);
 }
 
+/* A further space whose state in etcd is another one now does not end the service: it is taken up anew, if it is in the list. */
+static int why_ended(const struct hosting *h, unsigned i)
+{
+    return i && h->list ? 0 : __atomic_load_n(&h->space[i]->c.ended, __ATOMIC_ACQUIRE);
+}
+
+static void look_at_list(struct hosting *h)
+{
+    uint64_t now = world_now(&world_real);
+    if (!h->list || now - h->look_ns < LIST_NS)
+        return;
+    hosting_etcd_look(h, true); /* if etcd does not answer, the coordinators say so */
+    h->look_ns = world_now(&world_real);
+}
+
 static int run_all(struct hosting *h)
 {
     static _Thread_local struct udp_batch batch;
@@ -394,13 +436,14 @@ static int run_all(struct hosting *h)
     while (!*h->p->stop && !rc) {
         unsigned n = mailbox_wait(&h->desk, &batch, world_now(&world_real) + LOOK_NS);
         for (unsigned i = 0; i < n; i++)
-            hosting_answer(h, batch.packet[i].data, batch.packet[i].len, batch.packet[i].from);
+            hosting_answer(h, batch.packet[i].data, batch.packet[i].len, batch.packet[i].from, &batch.packet[i].key);
         for (unsigned i = 0; i < h->count && !rc; i++) {
             look_after_failures(h, h->space[i]);
             if (h->space[i]->decider)
                 look_after_decider(h, h->space[i]);
-            rc = __atomic_load_n(&h->space[i]->c.ended, __ATOMIC_ACQUIRE);
+            rc = why_ended(h, i);
         }
+        look_at_list(h);
     }
     return rc;
 }
@@ -420,6 +463,8 @@ int hosting_run(const struct hosting_params *p)
     if (!rc && !reads)
         rc = explain(-EAGAIN, "cannot start a thread");
     if (!rc)
+        rc = hosting_etcd_open(h);
+    if (!rc)
         rc = open_all(h);
     __atomic_store_n(&h->opened, !rc, __ATOMIC_RELEASE);
     if (!rc)
@@ -434,6 +479,7 @@ int hosting_run(const struct hosting_params *p)
     if (reads)
         pthread_join(reader, NULL);
     udp_close(&h->udp);
+    hosting_etcd_close(h);
     mailbox_destroy(&h->desk);
     pthread_mutex_destroy(&h->mutex);
     free(h);

@@ -15,6 +15,7 @@ struct hosting_params {
     struct net_addr at;
     struct coord_params coord; /* of the first space; its strings live as long as the service */
     struct state_params state;
+    struct seal_ring ring;                /* the cluster's keys; none: packets are not tagged */
     const struct coordinating_etcd *etcd; /* null: the state is in files */
     unsigned own;                         /* granters of the first space that run in this process */
     bool stays_away;                      /* its own switch does not begin if the log has another one */
@@ -54,7 +55,9 @@ static inline enum granter_state granter_state(const struct granter *g)
 struct hosted {
     char name[COORD_NAME_LEN], path[STORE_PATH_LEN];
     struct coordinating c;
-    struct rack_config like; /* whose options the space has, if its settings come from its log */
+    struct coordinating_etcd etcd; /* where its state is, if it is in etcd */
+    bool own_etcd;                 /* a connection that ends with the space */
+    struct rack_config like;       /* whose options the space has, if its settings come from its log */
     struct mailbox box;
     volatile sig_atomic_t stop, stop_granters;
     pthread_t thread;
@@ -75,6 +78,9 @@ struct hosting {
     unsigned count;
     bool opened; /* all spaces that the service begins with are in the table; atomic */
     volatile sig_atomic_t ending;
+    struct etcd *list;                         /* the service's own connection, for the list of spaces; null: states are in files */
+    char further[ETCD_KEY_LEN];                /* prefix of further spaces there */
+    uint64_t look_ns;                          /* when the list was read last */
     struct spaces_answer done[HOSTING_SPACES]; /* to the latest questions that changed something */
     unsigned done_next;
 };
@@ -84,7 +90,9 @@ struct hosting {
 int hosting_add(struct hosting *h, struct hosted *s, const struct coord_params *p, const struct state_params *state);
 struct hosted *hosting_make(const char *name, const char *path);
 void hosting_remove(struct hosting *h, struct hosted *s); /* ends it, and frees it; its log stays */
+void hosting_free(struct hosted *s);                      /* one that was not added */
 struct hosted *hosting_find(struct hosting *h, const char *name);
+bool hosting_is_name(const char *name);
 
 /* The coordinator's thread, and the own granters. */
 int hosting_start(struct hosting *h, struct hosted *s);
@@ -94,9 +102,17 @@ void hosting_stop(struct hosted *s);
 void hosting_stop_granters(struct hosted *s);
 
 /* An operator's question. */
-void hosting_answer(struct hosting *h, const void *data, uint32_t len, struct net_addr from);
+void hosting_answer(struct hosting *h, const void *data, uint32_t len, struct net_addr from, const struct seal_key *key);
 
-/* Those whose states are in the folder. 0, or a negative code, explained. */
+/* Those whose states are in the folder, or in etcd. 0, or a negative code, explained. */
 int hosting_load(struct hosting *h);
+
+/* Further spaces in etcd (hosting_etcd.c). All return 0, or a negative code, explained. */
+int hosting_etcd_open(struct hosting *h);
+void hosting_etcd_close(struct hosting *h);
+int hosting_etcd_attach(struct hosting *h, struct hosted *s); /* a connection for the space */
+int hosting_etcd_enlist(struct hosting *h, const struct hosted *s);
+int hosting_etcd_delist(struct hosting *h, struct hosted *s); /* by the leader, whose thread does not run */
+int hosting_etcd_look(struct hosting *h, bool start);         /* takes up the spaces that are in the list, and ends the others */
 
 #endif

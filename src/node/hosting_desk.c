@@ -21,7 +21,7 @@
 
 /* ---- states in the folder ---- */
 
-static bool is_name(const char *name)
+bool hosting_is_name(const char *name)
 {
     size_t len = strnlen(name, COORD_NAME_LEN);
     if (!len || len == COORD_NAME_LEN || *name == '.')
@@ -69,6 +69,8 @@ static int load_one(struct hosting *h, const char *name)
 int hosting_load(struct hosting *h)
 {
     struct dirent **names = NULL;
+    if (h->list)
+        return hosting_etcd_look(h, false);
     int rc = 0, count = h->p->folder ? scandir(h->p->folder, &names, NULL, alphasort) : 0;
     if (count < 0)
         return errno == ENOENT ? 0 : explain(-errno, "%s: %s", h->p->folder, strerror(errno));
@@ -77,7 +79,7 @@ int hosting_load(struct hosting *h)
         size_t len = strlen(names[i]->d_name), suffix = strlen(SUFFIX);
         bool ours = len > suffix && len - suffix < sizeof name && !strcmp(names[i]->d_name + len - suffix, SUFFIX);
         snprintf(name, sizeof name, "%.*s", ours ? (int)(len - suffix) : 0, names[i]->d_name);
-        if (!rc && ours && is_name(name))
+        if (!rc && ours && hosting_is_name(name))
             rc = hosting_find(h, name) ? explain(-EEXIST, "%s: the service has two states of the space '%s'", h->p->folder, name)
                                        : load_one(h, name);
         free(names[i]);
@@ -130,11 +132,12 @@ static int list(struct hosting *h, const struct spaces_ask *q, struct spaces_ans
 static int check_new(struct hosting *h, const struct spaces_ask *q)
 {
     const char *name = q->packet.space;
-    if (!h->p->folder)
-        return explain(-EOPNOTSUPP, "a service whose state is in etcd has the space that it was started with: start another one");
-    if (!is_name(name))
+    if (!hosting_is_name(name))
         return explain(-EINVAL, "the name of a space has 1 to %d bytes, no slash, and does not begin with a dot",
                        COORD_NAME_LEN - 1);
+    int rc = h->list ? hosting_etcd_look(h, true) : 0; /* another service may have made it */
+    if (rc)
+        return rc;
     if (hosting_find(h, name))
         return explain(-EEXIST, "the space '%s' exists already", name);
     return 0;
@@ -182,39 +185,61 @@ static int prepare(const struct hosting *h, const char *path)
     return 0;
 }
 
+/* The place of its state: a file, or a connection to etcd. */
+static int make_place(struct hosting *h, struct hosted *s)
+{
+    if (h->list)
+        return hosting_etcd_attach(h, s);
+    int rc = path_of(h, s->name, s->path);
+    return rc ? rc : prepare(h, s->path);
+}
+
+/* The coordinator runs, and the own granters have joined, or go on trying. */
+static int begin(struct hosting *h, struct hosted *s)
+{
+    int rc = h->list ? hosting_etcd_enlist(h, s) : 0;
+    if (!rc)
+        rc = hosting_start(h, s);
+    if (!rc)
+        rc = hosting_start_granters(h, s, true);
+    if (!rc)
+        rc = hosting_join_granters(h, s, world_now(&world_real) + JOIN_NS);
+    return rc == -ETIMEDOUT ? 0 : rc;
+}
+
+/* With etcd the granters run elsewhere: they must outlast a service that ends. */
 static int create(struct hosting *h, const struct spaces_ask *q, struct spaces_answer *a)
 {
     struct coord_params p;
-    char path[STORE_PATH_LEN];
     int rc = check_new(h, q);
     if (!rc)
         rc = new_params(h, q, &p);
-    if (!rc)
-        rc = path_of(h, q->packet.space, path);
-    if (!rc)
-        rc = prepare(h, path);
     if (rc)
         return rc;
     const struct state_params state = {.disk = &disk_real,
                                        .how = STORE_FRESH,
                                        .id = {world_random(&world_real), world_random(&world_real)},
                                        .life = (uint32_t)(world_birth(&world_real) >> LIFE_SHIFT)};
-    struct hosted *s = hosting_make(q->packet.space, path);
+    struct hosted *s = hosting_make(q->packet.space, NULL);
     if (!s)
         return explain(-ENOMEM, "out of memory");
-    s->own = own_granters(&p);
+    rc = make_place(h, s);
+    if (rc) {
+        hosting_free(s);
+        return rc;
+    }
+    s->own = h->list ? 0 : own_granters(&p);
     s->decider = s->own && !p.servers;
     rc = hosting_add(h, s, &p, &state);
     if (rc)
         return rc;
-    rc = hosting_start(h, s);
-    if (!rc)
-        rc = hosting_start_granters(h, s, true);
-    if (!rc)
-        rc = hosting_join_granters(h, s, world_now(&world_real) + JOIN_NS);
-    if (rc && rc != -ETIMEDOUT) {
+    rc = begin(h, s);
+    if (rc) {
+        char path[STORE_PATH_LEN];
+        snprintf(path, sizeof path, "%s", s->path);
         hosting_remove(h, s);
-        unlink(path);
+        if (*path)
+            unlink(path);
         return rc;
     }
     fill(s, &a->entry[a->count++]);
@@ -229,7 +254,7 @@ static unsigned users_of(const struct hosted *s, unsigned *leaving)
     const struct coordinator *k = &s->c.service.coordinator;
     unsigned live = 0;
     *leaving = 0;
-    for (uint16_t m = 1; m <= k->config.machines; m++) {
+    for (uint16_t m = 1; m <= k->config.machines && s->c.leads; m++) {
         live += k->members[m].live;
         *leaving += !k->members[m].live && coordinator_host_life(k, m);
     }
@@ -259,56 +284,85 @@ static int halt(struct hosting *h, struct hosted *s, bool force, const char *wha
 static int find_to_change(struct hosting *h, const struct spaces_ask *q, struct hosted **out)
 {
     *out = hosting_find(h, q->packet.space);
-    if (!*out)
-        return explain(-ENOENT, "the service has no space '%s'", q->packet.space);
-    if (h->p->etcd)
-        return explain(-EOPNOTSUPP,
-                       "the state of the space '%s' is in etcd: stop its coordinators, and start them with other settings",
-                       q->packet.space);
-    return 0;
+    return *out ? 0 : explain(-ENOENT, "the service has no space '%s'", q->packet.space);
 }
 
-static int drop(struct hosting *h, const struct spaces_ask *q)
+/* The log stays: lives of a space that is made anew under the name begin above its own. */
+static int forget_file(const char *path)
 {
-    struct hosted *s;
-    char path[STORE_PATH_LEN], beside[STORE_PATH_LEN + 8];
-    int rc = find_to_change(h, q, &s);
-    if (!rc && s == h->space[0])
-        rc = explain(-EPERM, "the service was started with the space '%s': stop the service instead", s->name);
-    if (!rc)
-        rc = halt(h, s, q->force, "drop it");
-    if (rc)
-        return rc;
-    snprintf(path, sizeof path, "%s", s->path);
-    hosting_remove(h, s);
+    char beside[STORE_PATH_LEN + 8];
     snprintf(beside, sizeof beside, "%s.old", path);
-    rc = disk_real.ops->rename(&disk_real, path, beside);
+    int rc = disk_real.ops->rename(&disk_real, path, beside);
     snprintf(beside, sizeof beside, "%s.lock", path);
     unlink(beside);
     return rc ? explain(rc, "%s: %s. The service has the space again when it is restarted", path, strerror(-rc)) : 0;
 }
 
-/* Whether hosts go on while the space grows: its granters run here, and learn from the hosts what they hold when they start anew.
- */
-static bool grows_in_place(const struct hosted *s)
+/* The coordinator does not run. If it does not lead, or etcd does not answer, it goes on. */
+static int forget_in_etcd(struct hosting *h, struct hosted *s)
+{
+    char at[NET_ADDR_TEXT], why[SPACES_TEXT];
+    net_addr_print(s->c.store.leader.seen.term.at, at);
+    int rc = s->c.leads ? hosting_etcd_delist(h, s)
+                        : explain(-EAGAIN, "the coordinator at %s leads the space '%s': ask that one to drop it", at, s->name);
+    if (!rc)
+        return 0;
+    snprintf(why, sizeof why, "%s", explained());
+    hosting_start(h, s);
+    return explain(rc, "%s", why);
+}
+
+static int drop(struct hosting *h, const struct spaces_ask *q)
+{
+    struct hosted *s;
+    char path[STORE_PATH_LEN];
+    int rc = find_to_change(h, q, &s);
+    if (!rc && s == h->space[0])
+        rc = explain(-EPERM, "the service was started with the space '%s': stop the service instead", s->name);
+    if (!rc)
+        rc = halt(h, s, q->force, "drop it");
+    if (!rc && h->list)
+        rc = forget_in_etcd(h, s);
+    if (rc)
+        return rc;
+    snprintf(path, sizeof path, "%s", s->path);
+    hosting_remove(h, s);
+    return h->list ? 0 : forget_file(path);
+}
+
+/* Why hosts cannot go on while the space grows; null: they can. Its granters run here, and learn from the hosts what they hold when
+ * they start anew. */
+static const char *keeps_size(const struct hosted *s)
 {
     bool all = s->granters && s->own == (s->decider ? 1u : s->c.params.servers);
     for (unsigned i = 0; i < s->own && all; i++)
         all = granter_state(&s->granters[i]) == GRANTER_JOINED;
-    return all && coordinating_grows_in_place(&s->c);
+    const char *why = coordinating_keeps_size(&s->c);
+    return why ? why : all ? NULL : "a lock server or switch of it runs in another process";
 }
 
 static int grow(struct hosting *h, const struct spaces_ask *q, struct spaces_answer *a)
 {
     struct hosted *s;
     int rc = find_to_change(h, q, &s);
+    if (!rc && h->list)
+        rc = explain(
+            -EOPNOTSUPP,
+            "the state of the space '%s' is in etcd, and other coordinators stand by with its settings: it cannot grow while "
+            "they run. The space that they were started with grows when all are stopped, and started with a larger --locks",
+            s->name);
     if (!rc && q->locks <= s->c.params.locks)
         rc = explain(-EINVAL, "the space '%s' has %" PRIu64 " locks, and can grow but not shrink", s->name, s->c.params.locks);
-    bool in_place = !rc && grows_in_place(s), granted = !rc && s->granters && granter_state(&s->granters[0]) != GRANTER_NONE;
+    const char *why_not = rc ? NULL : keeps_size(s);
+    bool in_place = !rc && !why_not, granted = !rc && s->granters && granter_state(&s->granters[0]) != GRANTER_NONE;
     if (in_place)
         hosting_stop_granters(s); /* while the coordinator hears it */
     if (!rc)
         rc = halt(h, s, q->force || in_place, "grow it");
+    if (rc == -EBUSY)
+        return explain(rc,
+                       "the space '%s' cannot grow while hosts use it: %s. End their sessions, or use --force, which loses them",
+                       s->name, why_not);
     if (rc)
         return rc;
     hosting_stop_granters(s); /* their memory is as large as the space was */
@@ -353,12 +407,19 @@ static void say_command(const struct spaces_ask *q, int code, struct net_addr fr
               LOG_TEXT("why", code ? explained() : "an operator asked for it"));
 }
 
-void hosting_answer(struct hosting *h, const void *data, uint32_t len, struct net_addr from)
+/* With a key: a holder of the cluster's key, whose number is 0. All others may list spaces only. */
+static bool may_change(const struct hosting *h, const struct spaces_ask *q)
+{
+    const struct place *by = &q->packet.head.from;
+    return !h->p->ring.count || (!by->machine && !by->port);
+}
+
+void hosting_answer(struct hosting *h, const void *data, uint32_t len, struct net_addr from, const struct seal_key *key)
 {
     const struct spaces_ask *q = data;
     struct spaces_answer fresh = {.count = 0}, *a = NULL;
-    if (len != sizeof *q || q->design[sizeof q->design - 1])
-        return;
+    if (len < sizeof *a || q->design[sizeof q->design - 1])
+        return; /* the answer is not longer than the question */
     for (unsigned i = 0; i < HOSTING_SPACES && q->packet.head.nonce && q->verb != SPACES_LIST; i++)
         if (h->done[i].packet.head.nonce == q->packet.head.nonce)
             a = &h->done[i];
@@ -366,11 +427,13 @@ void hosting_answer(struct hosting *h, const void *data, uint32_t len, struct ne
         a = q->verb == SPACES_LIST ? &fresh : &h->done[h->done_next++ % HOSTING_SPACES];
         memset(a, 0, sizeof *a);
         coord_make(&a->packet, COORD_SPACES, q->packet.space, NULL, q->packet.head.nonce);
-        a->packet.code = execute(h, q, a);
+        a->packet.code = q->verb == SPACES_LIST || may_change(h, q)
+                             ? execute(h, q, a)
+                             : explain(-EACCES, "spaces are changed with the cluster's key only, and not with a host's");
         snprintf(a->text, sizeof a->text, "%s", a->packet.code ? explained() : "");
         if (q->verb != SPACES_LIST)
             say_command(q, a->packet.code, from);
     }
-    const struct udp_out out = {.to = from, .len = sizeof *a, .data = a};
+    const struct udp_out out = {.to = from, .len = sizeof *a, .data = a, .key = seal_known(key) ? key : NULL};
     udp_send(&h->udp, &out, 1);
 }

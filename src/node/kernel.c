@@ -34,14 +34,59 @@ void kernel_grace(void)
         usleep(GRACE_US);
 }
 
+void kernel_tell_hosts(volatile struct plane_host *hosts, const struct roster *r)
+{
+    for (uint32_t m = 1; m <= r->machines; m++) {
+        const struct roster_host *h = &r->host[m];
+        struct plane_host at = {0};
+        if (!h->life || !net_addr_known(h->at))
+            continue;
+        kernel_set_address(&at, m, h->at);
+        bool same = hosts[m].given_life == h->life && hosts[m].given_ip == at.ip;
+        for (unsigned i = 0; i < countof(at.ip6); i++) {
+            same = same && hosts[m].given_ip6[i] == at.ip6[i];
+            hosts[m].given_ip6[i] = at.ip6[i];
+        }
+        if (same)
+            continue;
+        hosts[m].given_ip = at.ip;
+        hosts[m].given_life = h->life;
+    }
+}
+
+void kernel_set_address(struct plane_host *h, uint32_t machine, struct net_addr at)
+{
+    h->pool_port = htons(at.port);
+    h->ip = net_addr_is_v4(&at) ? net_addr_v4(&at) : SIX_HOST(machine);
+    if (!net_addr_is_v4(&at))
+        memcpy(h->ip6, at.ip, sizeof h->ip6);
+}
+
+struct net_addr kernel_address(const volatile struct plane_host *h, uint32_t machine, uint16_t port)
+{
+    struct net_addr at = {.port = port};
+    if (h->ip != SIX_HOST(machine))
+        return net_v4(h->ip, port);
+    for (unsigned i = 0; i < countof(h->ip6); i++) {
+        uint32_t word = h->ip6[i];
+        memcpy(at.ip + i * sizeof word, &word, sizeof word);
+    }
+    return at;
+}
+
 /* ---- attaching ---- */
 
-static int attach_one(const struct kernel_params *p, struct plane *plane, const char *device)
+int kernel_attach_one(kernel_report report, struct plane *plane, const char *device, enum plane_mode mode)
 {
     enum plane_mode got;
-    int rc = plane_attach(plane, device, p->mode, &got);
+    const char *note = NULL;
+    int rc = plane_attach(plane, device, mode, &got);
     if (!rc)
-        p->report("%s: attached in %s mode", device, plane_mode_name(got));
+        rc = plane_self_test(plane, device, got, &note);
+    if (!rc)
+        report("%s: attached in %s mode", device, plane_mode_name(got));
+    if (note)
+        report("%s: %s", device, note);
     return rc;
 }
 
@@ -53,7 +98,7 @@ int kernel_attach(const struct kernel_params *p, struct plane *plane)
         char *copy = strdup(p->devices), *rest = copy;
         rc = copy ? 0 : explain(-ENOMEM, "out of memory");
         for (char *device; !rc && (device = strsep(&rest, ","));)
-            rc = pass ? attach_one(p, plane, device) : plane_port(plane, device);
+            rc = pass ? kernel_attach_one(p->report, plane, device, p->mode) : plane_port(plane, device);
         free(copy);
     }
     if (!rc && p->ready)
@@ -81,7 +126,7 @@ int kernel_open_plane(const struct kernel_params *p, const struct member *m, con
     uint16_t rack = c->racks ? w->packet.head.to.port : 0;
     for (unsigned i = 0; i < c->servers; i++)
         highest = c->server[i] > highest ? c->server[i] : highest;
-    const struct plane_options po = {
+    struct plane_options po = {
         .program = program,
         .settings = {.port = htons(at.port),
                      .machines = c->machines,
@@ -102,6 +147,11 @@ int kernel_open_plane(const struct kernel_params *p, const struct member *m, con
         .hosts_max = highest,
         .netlock = memory,
     };
+    if (!net_addr_is_v4(&at)) {
+        po.settings.six = 1;
+        po.settings.ip = SIX_SWITCH;
+        memcpy(po.settings.ip6, at.ip, sizeof po.settings.ip6);
+    }
     int rc = plane_open(&po, out);
     if (rc == -EEXIST) {
         char why[256];
@@ -148,21 +198,36 @@ static int check_space(const struct kernel_params *p, const struct coord_welcome
     return 0;
 }
 
+/* Whether no program is left on the interfaces: neither of this start nor of an earlier process, whose locks it may still grant. */
+static bool nothing_is_left(const char *devices)
+{
+    char *copy = strdup(devices), *rest = copy;
+    bool bare = copy != NULL;
+    for (char *device; bare && (device = strsep(&rest, ","));)
+        bare = plane_is_bare(device);
+    free(copy);
+    return bare;
+}
+
 int kernel_switch_run(const struct kernel_params *p)
 {
     struct member m;
+    struct member_params mp = p->station.member;
     if (plane_missing())
         return explain(-ENOTSUP, "%s", plane_missing());
-    if (!net_addr_is_v4(&p->station.member.at))
-        return explain(-EAFNOSUPPORT,
-                       "the programs for the kernel decide IPv4 packets only: --listen at an IPv4 address, or --soft");
-    int rc = member_open(&m, &p->station.member);
+    if (mp.ring && mp.ring->count)
+        return explain(-PAWL_ENOTSUP,
+                       "the programs for the kernel do not check tags yet: a rack with a key has a switch with --soft");
+    mp.reads = PACKET_MANY;
+    int rc = member_open(&m, &mp);
     if (rc)
         return rc;
     const char *program = program_of(m.welcome.said.design);
     rc = check_space(p, &m.welcome.said);
     if (!rc)
         rc = !strcmp(program, "netlock") ? kernel_netlock_run(p, &m) : kernel_fission_run(p, &m, program);
+    if (rc && nothing_is_left(p->devices))
+        member_leave(&m); /* it decided nothing: the next start need not wait for its lease */
     member_close(&m);
     return rc;
 }

@@ -216,13 +216,21 @@ static void receive(struct care *c)
         for (unsigned i = 0; i < c->batch.count; i++) {
             const void *data = c->batch.packet[i].data;
             uint32_t len = c->batch.packet[i].len;
-            if (len >= sizeof(struct packet_head) && member_asked(m, data, len, c->batch.packet[i].from))
+            struct seal_key used = {.k = {0}};
+            if (len >= sizeof(struct packet_head) && member_asked(m, data, len, c->batch.packet[i].from, &used))
+                continue;
+            const struct packet_head *h = data;
+            uint16_t machine = len >= sizeof *h ? h->from.machine : 0;
+            if (machine && machine <= m->roster->machines &&
+                !roster_admits(m->roster, machine, roster_life_of(h), c->batch.packet[i].from))
                 continue;
             if (coord_check(data, len, m->welcome.said.config.space))
                 on_coordinator(c, data, len, now);
             else if (len <= PACKET_MAX && !m->nonce_next)
                 answer_report(c, data, len, c->batch.packet[i].from);
         }
+        kernel_tell_hosts(c->hosts, m->roster);
+        member_ask_hosts(m, now);
         if (m->nonce_next)
             return; /* the coordinator is to be told at once */
     }
@@ -257,7 +265,7 @@ static void look(struct care *c, uint64_t now)
         tell.head.index = c->look_next;
         tell.token += fission_base(lock->age, c->live->life);
         const struct udp_out out = {
-            .to = net_v4(c->hosts[heir].ip, ntohs(c->hosts[heir].pool_port)), .len = sizeof tell, .data = &tell};
+            .to = kernel_address(&c->hosts[heir], heir, ntohs(c->hosts[heir].pool_port)), .len = sizeof tell, .data = &tell};
         udp_send(&c->member->udp, &out, 1);
     }
     if (c->look_next < config->locks)
@@ -270,6 +278,7 @@ static void look(struct care *c, uint64_t now)
 /* A while of it. True: the switch has opened just now. */
 static bool care_round(struct care *c)
 {
+    member_ask_hosts(c->member, world_now(&world_real));
     receive(c);
     uint64_t now = world_now(&world_real);
     listen_to_kernel(c, now);
@@ -315,6 +324,8 @@ static void publish(struct care *c, const struct plane *plane, uint64_t now)
                     .alien = r[PLANE_ALIEN] + r[PLANE_FOREIGN],
                     .stale = r[PLANE_EPOCH] + r[PLANE_OUTDATED] + r[PLANE_REFUSED],
                     .foreign = m->foreign,
+                    .forged = r[PLANE_FORGED] + m->forged + m->roster->forged,
+                    .unissued = m->roster->unknown,
                     .family = PACKET_FISSION}};
     snprintf(p.space, sizeof p.space, "%s", m->welcome.said.packet.space);
     snprintf(p.design, sizeof p.design, "%s", m->welcome.said.design);

@@ -16,8 +16,18 @@ int kernel_check_memory(kernel_report report, const char *what, uint64_t bytes);
 int kernel_open_plane(const struct kernel_params *p, const struct member *m, const char *program, bool fresh,
                       const struct netlock_memory *memory, struct plane **out);
 int kernel_attach(const struct kernel_params *p, struct plane *plane);
+
+/* Attaches the program, and tries whether the interface does what is needed; reports both. */
+int kernel_attach_one(kernel_report report, struct plane *plane, const char *device, enum plane_mode mode);
 void kernel_close_plane(const struct kernel_params *p, struct plane *plane);
 void kernel_report_end(const struct kernel_params *p, const struct plane *plane);
+
+/* The program takes packets of hosts as the roster has them: from their addresses, in the lives that they were given. */
+void kernel_tell_hosts(volatile struct plane_host *hosts, const struct roster *r);
+
+/* The address of a machine, as the program has it. */
+void kernel_set_address(struct plane_host *h, uint32_t machine, struct net_addr at);
+struct net_addr kernel_address(const volatile struct plane_host *h, uint32_t machine, uint16_t port);
 
 /* Returns when every packet that was in the program has left it. A packet passes under the kernel's read lock. */
 void kernel_grace(void);

@@ -55,7 +55,7 @@ static bool find_host(void *ctx, struct place to, struct net_addr *out)
     if (to.machine == MACHINE_NONE || to.machine > k->highest || !k->hosts[to.machine].ip)
         return false;
     const struct plane_host h = k->hosts[to.machine];
-    *out = net_v4(h.ip, to.port == PORT_POOL || to.port == PORT_SERVER ? ntohs(h.pool_port) : to.port);
+    *out = kernel_address(&h, to.machine, to.port == PORT_POOL || to.port == PORT_SERVER ? ntohs(h.pool_port) : to.port);
     return true;
 }
 
@@ -65,11 +65,25 @@ static int tell_servers(struct keeper *k)
     const struct rack_welcome *w = &k->station.member.welcome;
     int rc = 0;
     for (unsigned i = 0; i < w->said.config.servers && !rc; i++) {
-        const struct plane_host h = {.ip = net_addr_v4(&w->servers[i]), .pool_port = htons(w->servers[i].port)};
-        if (h.ip == net_addr_v4(&k->station.member.udp.at))
+        struct plane_host h = {0};
+        kernel_set_address(&h, w->said.config.server[i], w->servers[i]);
+        if (net_addr_known(w->servers[i]) && net_addr_same_ip(w->servers[i], k->station.member.udp.at))
             rc = plane_set_host(k->plane, w->said.config.server[i], &h);
     }
     return rc;
+}
+
+/* The program refuses packets in the name of a host that are from elsewhere. */
+static void told(void *ctx)
+{
+    struct keeper *k = ctx;
+    kernel_tell_hosts((volatile struct plane_host *)(uintptr_t)k->hosts, k->station.member.roster);
+}
+
+/* A lock server was replaced by one on this machine. If the map does not take the address, the next start tells it. */
+static void moved(void *ctx)
+{
+    (void)tell_servers(ctx);
 }
 
 static void bring(void *ctx, const void *data, uint32_t len)
@@ -182,6 +196,8 @@ int kernel_netlock_run(const struct kernel_params *p, const struct member *m)
     k->station.kernel.ctx = k;
     k->station.kernel.find = find_host;
     k->station.kernel.changing = changing;
+    k->station.kernel.told = told;
+    k->station.kernel.moved = moved;
     if (!rc)
         rc = run(k);
     kernel_close_plane(p, k->plane);

@@ -20,7 +20,7 @@ void mailbox_destroy(struct mailbox *m)
     pthread_mutex_destroy(&m->mutex);
 }
 
-void mailbox_put(struct mailbox *m, const void *data, uint32_t len, struct net_addr from)
+void mailbox_put(struct mailbox *m, const void *data, uint32_t len, struct net_addr from, const struct seal_key *key)
 {
     if (len > PACKET_MAX)
         return;
@@ -28,6 +28,7 @@ void mailbox_put(struct mailbox *m, const void *data, uint32_t len, struct net_a
     if (m->put - m->taken < MAILBOX_PACKETS) {
         unsigned i = m->put++ % MAILBOX_PACKETS;
         m->packet[i].from = from;
+        m->packet[i].key = *key;
         m->packet[i].len = len;
         memcpy(m->packet[i].data, data, len);
         if (m->put - m->taken == 1)
@@ -49,6 +50,7 @@ unsigned mailbox_wait(struct mailbox *m, struct udp_batch *batch, uint64_t deadl
     while (m->put != m->taken && batch->count < UDP_BATCH) {
         unsigned i = m->taken++ % MAILBOX_PACKETS, to = batch->count++;
         batch->packet[to].from = m->packet[i].from;
+        batch->packet[to].key = m->packet[i].key;
         batch->packet[to].len = m->packet[i].len;
         memcpy(batch->packet[to].data, m->packet[i].data, m->packet[i].len);
     }

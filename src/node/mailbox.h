@@ -17,6 +17,7 @@ struct mailbox {
     uint64_t lost;
     struct {
         struct net_addr from;
+        struct seal_key key; /* as in a batch */
         uint32_t len;
         _Alignas(8) uint8_t data[PACKET_MAX];
     } packet[MAILBOX_PACKETS];
@@ -26,7 +27,7 @@ struct mailbox {
 int mailbox_init(struct mailbox *m);
 void mailbox_destroy(struct mailbox *m);
 
-void mailbox_put(struct mailbox *m, const void *data, uint32_t len, struct net_addr from);
+void mailbox_put(struct mailbox *m, const void *data, uint32_t len, struct net_addr from, const struct seal_key *key);
 
 /* Waits for packets until the deadline (CLOCK_MONOTONIC; 0: does not wait), and hands out up to UDP_BATCH of them. How many. */
 unsigned mailbox_wait(struct mailbox *m, struct udp_batch *batch, uint64_t deadline);

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define TRY_NS NS_PER_S /* of joining, until the next look whether to stop */
 #define AGAIN_NS (100 * NS_PER_MS)
@@ -96,6 +97,18 @@ static int explain_join(int rc, const struct member_params *p)
         return explain(rc, "the coordinator at %s has another space '%s' than the one that was joined", coordinator, p->space);
     case -EPROTONOSUPPORT:
         return explain(rc, "packets of the space '%s' have features that this build does not know", p->space);
+    case COORD_WRONG_KEY:
+        return explain(rc,
+                       p->ring && p->ring->count ? "the coordinator at %s has another key (--key)"
+                                                 : "the coordinator at %s takes members with its key only (--key FILE)",
+                       coordinator);
+    case COORD_NO_KEY:
+        return explain(rc, "the coordinator at %s has no key, and this member has one (--key)", coordinator);
+    case -EACCES:
+        return explain(rc,
+                       "the coordinator at %s lets in lock servers and switches with the cluster's key only, and for addresses of "
+                       "their own machine",
+                       coordinator);
     case -EOPNOTSUPP:
         return explain(rc, "the design of the space '%s' has no %s", p->space, p->is_switch ? "switch" : "lock servers");
     default:
@@ -110,6 +123,15 @@ static void take_welcome(struct member *m)
     m->rules = m->welcome.said.rules;
     m->join.identity = m->welcome.said.config.identity;
     m->term = m->welcome.said.packet.term > m->term ? m->welcome.said.packet.term : m->term;
+}
+
+/* All packets of its own are tagged as those of a member of the cluster. */
+static void take_ring(struct member *m, const struct seal_ring *ring)
+{
+    if (!ring || !ring->count)
+        return;
+    m->join.coordinators.asker = seal_asker(ring);
+    m->udp.key = m->join.coordinators.asker.key;
 }
 
 int member_open(struct member *m, const struct member_params *p)
@@ -132,6 +154,7 @@ int member_open(struct member *m, const struct member_params *p)
                                    .force = p->force,
                                    .nonce = world_random(&world_real) | 1};
     m->join.at.reads = p->reads;
+    take_ring(m, p->ring);
     do {
         m->join.deadline = world_now(&world_real) + TRY_NS;
         if (!p->patient)
@@ -145,6 +168,11 @@ int member_open(struct member *m, const struct member_params *p)
         return explain_join(rc, p);
     }
     take_welcome(m);
+    m->roster = roster_make(&m->welcome.said.config, p->ring, net_addr_known(p->known_as));
+    if (!m->roster) {
+        udp_close(&m->udp);
+        return explain(-ENOMEM, "out of memory");
+    }
     say(m, LOG_LEVEL_INFO, "joined", "it asked to join");
     return 0;
 }
@@ -153,6 +181,21 @@ void member_close(struct member *m)
 {
     say(m, LOG_LEVEL_INFO, "ends", "it was told to stop, or could not begin");
     udp_close(&m->udp);
+    free(m->roster);
+    m->roster = NULL;
+}
+
+void member_ask_hosts(struct member *m, uint64_t now)
+{
+    uint16_t from = roster_question(m->roster, now);
+    struct coord_packet p;
+    if (!from)
+        return;
+    coord_make(&p, COORD_WHO, m->welcome.said.packet.space, &m->welcome.said.config.identity, m->join.nonce);
+    p.head.from = m->welcome.said.packet.head.to;
+    p.head.index = from;
+    p.role = m->join.role;
+    join_send(&m->udp, coord_list_at(&m->join.coordinators), &m->join.coordinators.asker, &p, sizeof p, sizeof(struct coord_hosts));
 }
 
 void member_ask_again(struct member *m)
@@ -184,6 +227,7 @@ void member_beat(struct member *m, uint16_t machine, uint64_t found)
     p->at = m->join.at;
     p->code = coord_config_sum(&m->welcome.said.config);
     b.rules = m->rules;
+    b.places = m->places;
     tell(m, &b, sizeof b);
 }
 
@@ -212,7 +256,7 @@ void member_beat_if_due(struct member *m, uint64_t now)
 
 /* ---- questions ---- */
 
-bool member_asked(struct member *m, const void *data, uint32_t len, struct net_addr from)
+bool member_asked(struct member *m, const void *data, uint32_t len, struct net_addr from, const struct seal_key *used)
 {
     const struct packet_head *h = data;
     if (h->family != PACKET_COORDINATOR || h->type != COORD_WHICH)
@@ -222,7 +266,7 @@ bool member_asked(struct member *m, const void *data, uint32_t len, struct net_a
         coord_make(&answer, COORD_THIS, m->welcome.said.packet.space, &m->welcome.said.config.identity, h->nonce);
         answer.head.from = m->welcome.said.packet.head.to;
         answer.role = m->join.role;
-        const struct udp_out out = {.to = from, .len = sizeof answer, .data = &answer};
+        const struct udp_out out = {.to = from, .len = sizeof answer, .data = &answer, .key = seal_known(used) ? used : NULL};
         udp_send(&m->udp, &out, 1);
     }
     return true;
@@ -253,7 +297,8 @@ void member_send_rejoin(struct member *m)
     j.nonce = m->nonce_next;
     j.rack = m->welcome.said.packet.head.to.port + 1u; /* its own place */
     struct coord_packet p = join_packet(&j);
-    tell(m, &p, sizeof p);
+    join_send(&m->udp, coord_list_at(&m->join.coordinators), &m->join.coordinators.asker, &p, sizeof p,
+              sizeof(struct coord_welcome));
 }
 
 static enum member_news on_welcome(struct member *m, const struct coord_welcome *w, uint64_t now)
@@ -269,6 +314,7 @@ static enum member_news on_welcome(struct member *m, const struct coord_welcome 
     m->nonce_next = 0;
     m->superseded = false;
     m->look_for = 0;
+    m->places = 0; /* the welcome may be older than what was heard: all places are told again */
     take_welcome(m);
     return MEMBER_JOINED;
 }
@@ -283,6 +329,11 @@ static enum member_news on_beat_ack(struct member *m, const struct coord_beat *b
     for (unsigned i = 0; i < RACKS_MAX; i++)
         if (net_addr_known(b->switches[i]))
             m->welcome.said.switches[i] = b->switches[i]; /* it may have joined later than all others, or moved */
+    uint32_t server = b->packet.role;
+    if (b->places > m->places && server && server <= c->servers) { /* another lock server has the place, or none has */
+        m->places = b->places;
+        m->welcome.servers[server - 1] = b->packet.at;
+    }
     if (!m->design->switch_rules || b->rules.version <= m->rules.version || !rack_rules_fine(&b->rules, c->racks))
         return MEMBER_NOTHING;
     if (rules_concern(&m->rules, &b->rules, m->welcome.said.packet.head.to.port))
@@ -293,7 +344,16 @@ static enum member_news on_beat_ack(struct member *m, const struct coord_beat *b
 
 static bool is_answer(const struct coord_packet *p)
 {
-    return p->head.type == COORD_WELCOME || p->head.type == COORD_BEAT_ACK || p->head.type == COORD_REFUSED;
+    return p->head.type == COORD_WELCOME || p->head.type == COORD_BEAT_ACK || p->head.type == COORD_REFUSED ||
+           p->head.type == COORD_HOSTS;
+}
+
+/* Whether it answers a packet of this member: another program does not know the nonce. */
+static bool is_for(struct member *m, const struct coord_packet *p)
+{
+    bool knows = p->head.nonce == m->join.nonce || (m->nonce_next && p->head.nonce == m->nonce_next);
+    m->forged += !knows;
+    return knows;
 }
 
 /* A coordinator that stands by says where the leader is. While a leader answers, that is an old packet. */
@@ -310,13 +370,16 @@ static enum member_news take_packet(struct member *m, const void *data, uint32_t
 {
     const struct coord_packet *p = coord_check(data, len, 0);
     if (p && coord_stands_by(&m->welcome.said.config.identity, p)) {
-        follow(m, p->at, now);
+        if (is_for(m, p))
+            follow(m, p->at, now);
         return MEMBER_NOTHING;
     }
     if (p && !coord_knows(&m->welcome.said.config.identity, p)) {
         m->foreign++;
         return MEMBER_NOTHING;
     }
+    if (p && is_answer(p) && !is_for(m, p))
+        return MEMBER_NOTHING;
     if (p && is_answer(p) && !coord_is_current(&m->term, p)) {
         m->foreign++; /* of a deposed leader: I22 */
         return MEMBER_NOTHING;
@@ -329,6 +392,8 @@ static enum member_news take_packet(struct member *m, const void *data, uint32_t
         return MEMBER_NOTHING;
     if (p->head.type == COORD_BEAT_ACK)
         return on_beat_ack(m, data);
+    if (p->head.type == COORD_HOSTS)
+        roster_take(m->roster, data);
     return p->head.type == COORD_REFUSED && p->code == -ESTALE ? MEMBER_SUPERSEDED : MEMBER_NOTHING;
 }
 

@@ -5,6 +5,7 @@
 #define PAWL_NODE_MEMBER_H
 
 #include "cluster/join.h"
+#include "cluster/roster.h"
 #include "lib/explain.h"
 
 #include <signal.h>
@@ -12,8 +13,9 @@
 struct member_params {
     struct net_addr at;
     struct coord_list coordinators;
-    struct net_addr known_as; /* where hosts send to, if something lies between; none: `at` */
-    uint16_t reads;           /* enum packet_features: see struct net_addr */
+    const struct seal_ring *ring; /* the cluster's keys; null: packets are not tagged. It lives as long as the member */
+    struct net_addr known_as;     /* where hosts send to, if something lies between; none: `at` */
+    uint16_t reads;               /* enum packet_features: see struct net_addr */
     const char *space;
     bool is_switch;
     unsigned rack;     /* of a switch, from 1 on; 0: whichever is free */
@@ -36,17 +38,23 @@ struct member {
     uint64_t heard_ns;         /* and when, or when another coordinator was tried */
     uint64_t answered_ns;      /* when one answered last; 0: none did since it joined */
     uint64_t foreign;          /* packets of a coordinator that does not know the space which this member joined */
+    uint64_t forged;           /* packets in the name of a coordinator that do not know the nonce of this member's JOIN */
+    struct roster *roster;     /* the hosts that there are */
     bool superseded;           /* refused: it decides nothing until it has joined anew */
     struct {
         bool alone;
         uint64_t term;
     } said;            /* to the log, of its coordinators */
+    uint32_t places;   /* version of the lock servers' places that it goes by */
     uint16_t look_for; /* the coordinator asks whether locks name this machine; 0: it does not ask */
 };
 
 /* Opens the socket and joins. 0, or a negative code, explained. */
 int member_open(struct member *m, const struct member_params *p);
 void member_close(struct member *m);
+
+/* Asks the coordinator which hosts there are, if the roster wants to know. */
+void member_ask_hosts(struct member *m, uint64_t now);
 
 /* Tells the coordinator that this member decides nothing any more: another may have its place at once. */
 void member_leave(struct member *m);
@@ -71,8 +79,9 @@ enum member_news {
 };
 enum member_news member_packet(struct member *m, const void *data, uint32_t len, uint64_t now);
 
-/* A question of any program that knows the member's address and not its space: answers it. False: the packet is something else. */
-bool member_asked(struct member *m, const void *data, uint32_t len, struct net_addr from);
+/* A question of any program that knows the member's address and not its space: answers it, tagged with the key that
+ * opened it (none: it was not tagged). False: the packet is something else. */
+bool member_asked(struct member *m, const void *data, uint32_t len, struct net_addr from, const struct seal_key *used);
 
 /* Joining anew, as if it had lost its state. From the beginning on the caller decides nothing: the welcome says which hosts can
  * hold something, and what is granted after that would not count. If no welcome comes in time, it goes on as it was, unless it was

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/memory.h"
 #include "client/near_path.h"
+#include "client/segment.h"
 #include "cluster/coordinator.h"
+#include "cluster/seals.h"
 #include "fabric/shm.h"
 #include "lib/explain.h"
 #include "pawl.h"
@@ -10,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -19,7 +22,8 @@
 #define CLIENTS_SPARE 16         /* beside twice the sessions: numbers of lost clients are given again when they are fenced */
 #define LIFE_SHIFT 30            /* of world_birth: quarters of a second, of which 32 bits last until 2054 */
 
-/* Files of former lives whose process was killed. A process that lives has its file locked. */
+/* Files of former lives whose process was killed. A process that lives has its file locked. A link to a map of the kernel is of use
+ * as long as the map is there. */
 static void remove_former(const char *space)
 {
     char pattern[NEAR_PATH];
@@ -29,7 +33,7 @@ static void remove_former(const char *space)
         return;
     for (size_t i = 0; i < found.gl_pathc; i++) {
         int fd = open(found.gl_pathv[i], O_RDWR | O_CLOEXEC);
-        if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB))
+        if (fd >= 0 ? !flock(fd, LOCK_EX | LOCK_NB) : errno == ENOENT)
             unlink(found.gl_pathv[i]);
         if (fd >= 0)
             close(fd);
@@ -38,27 +42,42 @@ static void remove_former(const char *space)
 }
 
 /* A file that clients on this machine map, too. */
-static int make_file(struct memory_node *m, uint64_t bytes)
+static int make_file(struct memory_node *m)
 {
     char path[NEAR_PATH];
     remove_former(m->p.space);
     near_path(m->p.space, m->place.life, path);
     m->file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (m->file < 0 || flock(m->file, LOCK_EX | LOCK_NB) || ftruncate(m->file, (off_t)bytes))
+    if (m->file < 0 || flock(m->file, LOCK_EX | LOCK_NB))
         return explain(-errno, "%s: %s", path, strerror(errno));
+    int rc = segment_reserve(m->file, &m->care.header);
+    if (rc)
+        return explain(-rc, "%s: cannot reserve %llu bytes of lock memory: %s (lower --locks, or make room in " SEGMENT_DIR ")",
+                       path, (unsigned long long)m->care.header.total_bytes, strerror(rc));
     return 0;
+}
+
+/* A map of the kernel, by a link to it. An earlier process of this life may have left one. */
+static int show_map(const struct memory_node *m)
+{
+    char path[NEAR_PATH];
+    remove_former(m->p.space);
+    near_path(m->p.space, m->place.life, path);
+    unlink(path);
+    return symlink(m->p.home->pinned, path) ? explain(-errno, "%s: %s", path, strerror(errno)) : 0;
 }
 
 /* Taken from the machine where it is first touched. */
 static int make_memory(struct memory_node *m, uint64_t bytes, struct memory_place *out)
 {
-    int rc = m->p.local ? make_file(m, bytes) : 0, fd = m->file;
+    int rc = m->p.local ? make_file(m) : 0, fd = m->file;
     if (rc)
         return rc;
     int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, fd, 0);
     if (memory == MAP_FAILED)
-        return explain(-errno, "cannot map %llu bytes of lock memory: %s", (unsigned long long)bytes, strerror(errno));
+        return explain(-errno, "cannot map %llu bytes of lock memory: %s (lower --locks, --sessions or --holds)",
+                       (unsigned long long)bytes, strerror(errno));
     out->memory = memory;
     return 0;
 }
@@ -111,6 +130,15 @@ static int place_memory(struct memory_node *m, uint32_t clients)
     return 0;
 }
 
+/* After the memory is formatted, and before a client asks. */
+static int let_others_in(struct memory_node *m)
+{
+    int rc = m->p.local && m->p.home ? show_map(m) : 0;
+    if (!rc && m->p.local && m->p.layout.design->node_tends)
+        rc = memory_tend_start(&m->tend, m->p.space, m->udp.at, m->place.memory, &m->care);
+    return rc;
+}
+
 static bool process_ended(uint64_t process)
 {
     return !fab_shm_gone(process, 0);
@@ -128,7 +156,8 @@ static int make_node(struct memory_node *m, uint32_t clients)
         .shut = m->p.home ? m->p.home->shut : NULL,
         .ctx = m->p.home ? m->p.home->ctx : NULL,
         .can = (m->p.home ? m->p.home->can : 0u) | (fab_has(caps, FAB_ATOMIC128) ? VERBS_CAN_ATOMIC128 : 0u) |
-               (fab_has(caps, FAB_MASKED) ? VERBS_CAN_MASKED : 0u) | (fab_has(caps, FAB_WAIT) ? VERBS_CAN_WAIT : 0u),
+               (fab_has(caps, FAB_MASKED) ? VERBS_CAN_MASKED : 0u) | (fab_has(caps, FAB_WAIT) ? VERBS_CAN_WAIT : 0u) |
+               (fab_has(caps, FAB_CPU_ATOMIC64) ? VERBS_CAN_CPU : 0u),
         .memory = m->place.memory,
         .bytes = m->care.header.total_bytes,
         .table = m->place.table,
@@ -136,6 +165,11 @@ static int make_node(struct memory_node *m, uint32_t clients)
         .ended = m->p.local ? process_ended : NULL};
     m->node = memnode_new(&node);
     return m->node ? 0 : explain(-ENOMEM, "out of memory for %u clients", clients);
+}
+
+static bool is_keyed(const struct memory_node *m)
+{
+    return m->p.ring && m->p.ring->count;
 }
 
 int memory_node_open(struct memory_node *m, const struct memory_node_params *p)
@@ -146,7 +180,7 @@ int memory_node_open(struct memory_node *m, const struct memory_node_params *p)
     m->udp.fd = m->file = -1;
     m->identity = coord_identity_of_name(p->space);
     m->p.layout.caps = p->home ? p->home->caps : p->local ? MEMORY_NODE_LOCAL_CAPS : MEMORY_NODE_CAPS;
-    assert(!p->home || !p->local);
+    assert(!p->home || !p->local || (p->home->pinned && p->layout.design->node_tends));
     m->p.layout.birth = world_birth(&world_real);
     int rc = care_format(&m->care, &m->p.layout);
     if (rc == -EINVAL || rc == -EFBIG)
@@ -154,7 +188,13 @@ int memory_node_open(struct memory_node *m, const struct memory_node_params *p)
     if (rc)
         return rc;
     uint32_t clients = (uint32_t)min_u64(2 * m->p.layout.sessions + CLIENTS_SPARE, MEMNODE_CLIENTS_MAX);
+    m->clients = clients;
     net_addr_print(p->at, at);
+    if (is_keyed(m) && p->home)
+        return explain(-PAWL_ENOTSUP,
+                       "with --dev or --on ofi packets of a memory node are not tagged yet: leave out --key, or serve by udp");
+    if (is_keyed(m) && !(m->owners = calloc(clients, sizeof *m->owners)))
+        return explain(-ENOMEM, "out of memory");
     rc = udp_open(&m->udp, p->at); /* first: of two processes one has the memory */
     if (rc)
         return explain(rc, "cannot listen at %s: %s (--listen; 'ss -lunp' shows the process that has a port)", at, strerror(-rc));
@@ -163,6 +203,8 @@ int memory_node_open(struct memory_node *m, const struct memory_node_params *p)
         rc = make_node(m, clients);
     if (!rc && p->home)
         rc = p->home->begin(p->home->ctx, &m->care);
+    if (!rc)
+        rc = let_others_in(m);
     if (rc) {
         memory_node_close(m);
         return rc;
@@ -174,29 +216,43 @@ int memory_node_open(struct memory_node *m, const struct memory_node_params *p)
 
 void memory_node_close(struct memory_node *m)
 {
+    memory_tend_stop(&m->tend);
     udp_close(&m->udp);
+    free(m->owners);
+    m->owners = NULL;
     memnode_free(m->node);
     if (m->p.home)
         m->p.home->close(m->p.home->ctx);
     else if (m->place.memory)
         munmap(m->place.memory, m->care.header.total_bytes);
-    if (m->file >= 0) {
+    if (m->p.local && (m->place.memory || m->file >= 0)) {
         char path[NEAR_PATH];
         near_path(m->p.space, m->place.life, path);
         unlink(path);
-        close(m->file);
-        m->file = -1;
     }
+    if (m->file >= 0)
+        close(m->file);
+    m->file = -1;
     m->node = NULL;
     m->place.memory = NULL;
 }
 
 /* A client that opens pawl:// asks for a coordinator first. It is told that here is a memory node. Echoes come back. */
-static uint32_t answer_other(const struct memory_node *m, void *packet, uint32_t len)
+static uint32_t answer_other(struct memory_node *m, void *packet, uint32_t len, struct seal_key *used)
 {
-    const struct packet_head *h = packet;
-    if (len >= sizeof *h && len <= PACKET_MAX && packet_readable(h) && h->family == PACKET_ECHO)
-        return h->type ? len : 0;
+    struct packet_head *h = packet;
+    if (is_keyed(m) && (len < sizeof *h || !seals_open(m->p.ring, packet, len, used))) {
+        struct coord_packet answer;
+        m->untagged++;
+        uint32_t answer_len = seals_refuse(packet, len, COORD_WRONG_KEY, &answer);
+        memcpy(packet, &answer, answer_len);
+        return answer_len;
+    }
+    if (len >= sizeof *h && len <= PACKET_MAX && packet_readable(h) && h->family == PACKET_ECHO) {
+        bool asks = h->type == ECHO_ASK;
+        h->type = ECHO_BACK;
+        return asks ? len : 0;
+    }
     const struct coord_packet *ask = coord_check(packet, len, 0);
     if (!ask || (ask->head.type != COORD_JOIN && ask->head.type != COORD_WHO && ask->head.type != COORD_RULES &&
                  ask->head.type != COORD_SPACE))
@@ -214,10 +270,15 @@ static_assert(sizeof(struct net_addr) == sizeof(struct memnode_from), "an addres
 
 static void send_wakes(struct memory_node *m)
 {
-    struct verbs_wait w;
-    struct udp_out out = {.data = &w};
+    struct {
+        struct verbs_wait w;
+        struct seal_trail room;
+    } tagged;
+    struct udp_out out = {.data = &tagged};
     struct memnode_from to;
-    while ((out.len = memnode_more(m->node, &w, &to))) {
+    while ((out.len = memnode_more(m->node, &tagged.w, &to))) {
+        if (m->owners)
+            out.len = seal_trail_put(&m->owners[tagged.w.head.client].by, &tagged, out.len);
         memcpy(&out.to, &to, sizeof out.to);
         udp_send(&m->udp, &out, 1);
     }
@@ -227,8 +288,8 @@ static void send_wakes(struct memory_node *m)
 static void watch_clients(struct memory_node *m, uint64_t now)
 {
     const struct memnode_counts *c = memnode_counts(m->node), *b = &m->said;
-    uint64_t withheld, refused = c->refused + c->forged + c->malformed + c->foreign,
-                       before = b->refused + b->forged + b->malformed + b->foreign;
+    uint64_t withheld, refused = c->refused + c->forged + c->malformed + c->foreign + m->untagged,
+                       before = b->refused + b->forged + b->malformed + b->foreign + m->untagged_said;
     bool changed = c->connects != b->connects || c->leaves != b->leaves || c->fences != b->fences || c->silent != b->silent;
     if (changed && log_may(&m->changing, now, &withheld)) {
         bool lost = c->fences != b->fences || c->silent != b->silent;
@@ -245,13 +306,14 @@ static void watch_clients(struct memory_node *m, uint64_t now)
     if (refused == before || !log_may(&m->refusing, now, &withheld))
         return;
     log_event(LOG_LEVEL_WARNING, "packets dropped", LOG_TEXT("space", m->p.space), LOG_NUMBER("refused", c->refused - b->refused),
-              LOG_NUMBER("forged", c->forged - b->forged), LOG_NUMBER("malformed", c->malformed - b->malformed),
-              LOG_NUMBER("foreign", c->foreign - b->foreign),
+              LOG_NUMBER("forged", c->forged - b->forged), LOG_NUMBER("untagged", m->untagged - m->untagged_said),
+              LOG_NUMBER("malformed", c->malformed - b->malformed), LOG_NUMBER("foreign", c->foreign - b->foreign),
               LOG_TEXT("why", "their senders were shut out, or they are malformed or of another space"));
     m->said.refused = c->refused;
     m->said.forged = c->forged;
     m->said.malformed = c->malformed;
     m->said.foreign = c->foreign;
+    m->untagged_said = m->untagged;
 }
 
 static void look_around(struct memory_node *m, uint64_t now)
@@ -282,18 +344,68 @@ static void publish(struct memory_node *m)
                                         .life = m->place.life,
                                         .clients = memnode_clients(m->node),
                                         .bytes = m->care.header.total_bytes,
+                                        .untagged = m->untagged,
                                         .counts = *memnode_counts(m->node)}};
     snprintf(p.space, sizeof p.space, "%s", m->p.space);
     snprintf(p.design, sizeof p.design, "%s", m->p.layout.design->name);
     figures_publish(&m->board, &p);
 }
 
-/* The length of its answer, in its place; 0: none. */
-static uint32_t one_packet(struct memory_node *m, uint8_t *data, uint32_t len, const struct memnode_from *from, uint64_t now)
+/* Whether a client's packet is tagged with the key with which the client has connected. */
+static bool is_owners(struct memory_node *m, const struct verbs_head *h, const struct seal_asker *by)
+{
+    if (h->type == VERBS_CONNECT)
+        return true;
+    const struct memory_owner *o = h->client < m->clients ? &m->owners[h->client] : NULL;
+    return o && (o->life != h->life || o->by.number == by->number); /* of another life: the node refuses it */
+}
+
+/* A client has connected, or asks again. A sender that has read another's nonce does not become that client. */
+static bool takes_owner(struct memory_node *m, const struct verbs_head *h, const struct seal_asker *by)
+{
+    if ((h->type & ~VERBS_ANSWER) != VERBS_CONNECT || h->status != VERBS_OK)
+        return true;
+    struct memory_owner *o = &m->owners[h->client];
+    if (o->life == h->life && o->by.number != by->number)
+        return false;
+    *o = (struct memory_owner){.by = *by, .life = h->life};
+    return true;
+}
+
+static uint32_t execute(struct memory_node *m, uint8_t *data, uint32_t len, const struct memnode_from *from, uint64_t now);
+
+/* The same for packets with tags: the answer has the key of the question. */
+static uint32_t tagged_packet(struct memory_node *m, uint8_t *data, uint32_t len, const struct memnode_from *from, uint64_t now)
+{
+    const struct verbs_head *h = (const struct verbs_head *)(const void *)data;
+    struct seal_asker by;
+    if (!seal_trail_open_any(m->p.ring, data, &len, &by) || len < sizeof *h || !is_owners(m, h, &by)) {
+        m->untagged++;
+        return 0;
+    }
+    len = execute(m, data, len, from, now);
+    if (!len)
+        return 0;
+    if (!takes_owner(m, h, &by)) {
+        m->untagged++;
+        return 0;
+    }
+    return seal_trail_put(&by, data, len);
+}
+
+/* The length of its answer, in its place; 0: none. *used: the key of a packet that is not a client's. */
+static uint32_t one_packet(struct memory_node *m, uint8_t *data, uint32_t len, const struct memnode_from *from, uint64_t now,
+                           struct seal_key *used)
 {
     const struct verbs_head *h = (const struct verbs_head *)(const void *)data;
     if (len < sizeof *h || h->magic != VERBS_MAGIC)
-        return answer_other(m, data, len);
+        return answer_other(m, data, len, used);
+    return m->owners ? tagged_packet(m, data, len, from, now) : execute(m, data, len, from, now);
+}
+
+static uint32_t execute(struct memory_node *m, uint8_t *data, uint32_t len, const struct memnode_from *from, uint64_t now)
+{
+    const struct verbs_head *h = (const struct verbs_head *)(const void *)data;
     if (m->p.home && (h->type == VERBS_BATCH || h->type == VERBS_WAIT || h->type == VERBS_ATTACH))
         return m->p.home->execute(m->p.home->ctx, data, len);
     return memnode_packet(m->node, data, len, from, now, h->type == VERBS_CONNECT ? world_random(&world_real) : 0);
@@ -306,6 +418,7 @@ void memory_node_run(struct memory_node *m, const volatile sig_atomic_t *stop)
     look_around(m, world_now(&world_real));
     while (!*stop) {
         struct udp_out out[UDP_BATCH];
+        struct seal_key used[UDP_BATCH] = {{.k = {0}}};
         unsigned n = udp_wait(&m->udp, &batch, m->p.spin_ns, world_now(&world_real) + LOOK_NS), count = 0;
         uint64_t now = world_now(&world_real);
         for (unsigned i = 0; i < n; i++) {
@@ -313,9 +426,10 @@ void memory_node_run(struct memory_node *m, const volatile sig_atomic_t *stop)
             struct memnode_from from;
             memcpy(&from, &batch.packet[i].from, sizeof from);
             uint32_t len = batch.packet[i].len;
-            len = one_packet(m, data, len, &from, now);
+            len = one_packet(m, data, len, &from, now, &used[i]);
             if (len)
-                out[count++] = (struct udp_out){.to = batch.packet[i].from, .len = len, .data = data};
+                out[count++] = (struct udp_out){
+                    .to = batch.packet[i].from, .len = len, .data = data, .key = seal_known(&used[i]) ? &used[i] : NULL};
         }
         udp_send(&m->udp, out, count);
         send_wakes(m);

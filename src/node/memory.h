@@ -8,6 +8,7 @@
 #include "dataplane/memnode.h"
 #include "lib/log.h"
 #include "node/figures.h"
+#include "node/memory_tend.h"
 #include "wire/udp.h"
 
 #include <signal.h>
@@ -39,6 +40,7 @@ struct memory_home {
     void (*tend)(void *ctx, uint64_t now);                      /* every look; null: clients look after each other */
     uint32_t can;                                               /* enum verbs_can, beside those of the capabilities */
     void (*close)(void *ctx);
+    const char *pinned; /* a map of the kernel that is the memory; null: clients on this machine cannot map it */
 };
 
 struct memory_node_params {
@@ -46,10 +48,18 @@ struct memory_node_params {
     const struct memory_home *home; /* null: the memory is this process's, and ends with it */
     const char *space;
     struct net_addr at;
-    bool local; /* clients on this machine may use the memory directly; all clients poll then. Not with `home` */
+    const struct seal_ring *ring; /* the cluster's keys; null or none: packets are not tagged */
+    bool local; /* clients on this machine may use the memory directly; all clients poll then. With a `home` that is pinned only,
+                   and for designs with node_tends */
     bool fresh; /* no client holds anything from before: serve at once, without waiting for a lease */
     uint64_t spin_ns;
     uint64_t mistakes; /* of the executor, on purpose (dataplane/mistake.h); not with `home` */
+};
+
+/* With whose key a client has connected: no other speaks for it. */
+struct memory_owner {
+    struct seal_asker by;
+    uint32_t life; /* of the client */
 };
 
 struct memory_node {
@@ -59,7 +69,11 @@ struct memory_node {
     struct care care;
     struct memory_place place;
     int file; /* that clients on this machine map, too; -1: there is none */
+    struct memory_tend tend;
     struct memnode *node;
+    struct memory_owner *owners; /* by client's number; null: packets are not tagged */
+    uint32_t clients;
+    uint64_t untagged, untagged_said; /* packets that were dropped, since their tag is missing or wrong, or another client's */
     uint64_t silent_until_ns;
     bool ready;
     uint64_t tick_ns;
@@ -79,6 +93,6 @@ void memory_node_close(struct memory_node *m);
 #define MEMORY_NODE_CAPS (FAB_ATOMIC128 | FAB_MASKED | FAB_ORDERED | FAB_WAIT)
 
 /* And of one whose memory clients use directly: its atomics are the CPU's. A change by a CPU wakes no waiter. */
-#define MEMORY_NODE_LOCAL_CAPS (FAB_ATOMIC128 | FAB_MASKED | FAB_ORDERED)
+#define MEMORY_NODE_LOCAL_CAPS (FAB_ATOMIC128 | FAB_MASKED | FAB_ORDERED | FAB_CPU_ATOMIC64 | FAB_CPU_ATOMIC128)
 
 #endif

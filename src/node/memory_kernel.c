@@ -40,6 +40,15 @@ static int open_plane(struct memory_kernel *k, const struct memory_need *need)
     return rc;
 }
 
+/* For a link to it, wherever this process was started. */
+static void name_map(struct memory_kernel *k)
+{
+    char folder[PATH_MAX];
+    const char *whole = realpath(k->pins, folder) ? folder : k->pins;
+    if (snprintf(k->pinned, sizeof k->pinned, "%s/words", whole) >= (int)sizeof k->pinned)
+        k->pinned[0] = 0;
+}
+
 static int open_memory(void *ctx, const struct memory_need *need, struct memory_place *out)
 {
     struct memory_kernel *k = ctx;
@@ -50,6 +59,8 @@ static int open_memory(void *ctx, const struct memory_need *need, struct memory_
     if (!net_addr_is_v4(&need->at))
         return explain(-EAFNOSUPPORT, "the program for the kernel executes IPv4 packets only: --listen at an IPv4 address");
     int rc = open_plane(k, need);
+    if (!rc && k->pins)
+        name_map(k);
     if (!rc)
         rc = plane_map(k->plane, "words", &words, &bytes);
     if (!rc)
@@ -71,12 +82,8 @@ static int attach_all(void *ctx, struct care *care)
     struct memory_kernel *k = ctx;
     char *copy = strdup(k->devices), *rest = copy;
     int rc = copy ? 0 : explain(-ENOMEM, "out of memory");
-    for (char *device; !rc && (device = strsep(&rest, ","));) {
-        enum plane_mode got;
-        rc = plane_attach(k->plane, device, k->mode, &got);
-        if (!rc)
-            k->report("%s: attached in %s mode", device, plane_mode_name(got));
-    }
+    for (char *device; !rc && (device = strsep(&rest, ","));)
+        rc = kernel_attach_one(k->report, k->plane, device, k->mode);
     free(copy);
     k->begun = !rc;
     return rc;
@@ -123,6 +130,11 @@ static void close_memory(void *ctx)
 
 struct memory_home memory_kernel_home(struct memory_kernel *k)
 {
-    return (struct memory_home){
-        .ctx = k, .caps = MEMORY_KERNEL_CAPS, .open = open_memory, .begin = attach_all, .execute = execute, .close = close_memory};
+    return (struct memory_home){.ctx = k,
+                                .caps = MEMORY_KERNEL_CAPS,
+                                .open = open_memory,
+                                .begin = attach_all,
+                                .execute = execute,
+                                .close = close_memory,
+                                .pinned = k->pins ? k->pinned : NULL};
 }

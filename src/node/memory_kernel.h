@@ -10,6 +10,8 @@
 #include "node/kernel.h"
 #include "node/memory.h"
 
+#include <limits.h>
+
 struct memory_kernel {
     /* The caller's. */
     const char *devices; /* IF[,IF...] */
@@ -19,6 +21,7 @@ struct memory_kernel {
     kernel_report report;
     /* The rest is of memory_kernel.c. */
     struct plane *plane;
+    char pinned[PATH_MAX]; /* the map of memory */
     struct net_addr at;
     bool found, begun;
 };

@@ -25,8 +25,9 @@ struct coordinating_status {
 
 struct coordinating {
     struct udp udp;
-    uint64_t listen_ns;  /* before a new state begins, members of a former space are listened for this long; 0: as usual */
-    struct mailbox *box; /* packets come by it, and `udp`, which is the caller's, is for sending; null: it reads its own socket */
+    struct seal_ring ring; /* the cluster's keys, set by the caller; none: packets are not tagged */
+    uint64_t listen_ns;    /* before a new state begins, members of a former space are listened for this long; 0: as usual */
+    struct mailbox *box;   /* packets come by it, and `udp`, which is the caller's, is for sending; null: it reads its own socket */
     struct service service;
     const volatile sig_atomic_t *stop;
     /* With etcd, where several stand by: */
@@ -40,6 +41,7 @@ struct coordinating {
     struct coordinating_status status;
     struct net_addr own_switch; /* in this process, and yields its place; port 0: there is none */
     struct watch watch;         /* of the thread that runs */
+    struct limits packets;      /* that one address may send; likewise */
     struct figures_board board;
 };
 
@@ -47,7 +49,9 @@ struct coordinating_etcd {
     struct etcd *etcd;
     const char *prefix, *place; /* place: for messages */
     uint64_t lease_ns;          /* of a leader */
-    void (*report)(const char *what);
+    void (*report)(const char *space, const char *what);
+    int (*open)(const char *place, struct etcd **out, const char **prefix); /* another connection, for another thread */
+    void (*close)(struct etcd *e);
 };
 
 /* Opens the state and, unless the caller has set `box` and `udp`, the socket; `at` has then its port. `state` null: it is in memory
@@ -56,6 +60,9 @@ struct coordinating_etcd {
  * coordinator then. */
 int coordinating_open(struct coordinating *c, const struct coord_params *p, const struct state_params *state, struct net_addr at);
 void coordinating_run(struct coordinating *c); /* until *stop */
+
+/* The settings of a space whose state is in etcd. 0, or a negative code, explained. */
+int coordinating_settings(const struct coordinating_etcd *e, const char *space, struct state_config *settings);
 void coordinating_close(struct coordinating *c);
 
 /* As it was in the latest round of coordinating_run. */
@@ -64,8 +71,8 @@ struct coordinating_status coordinating_status(struct coordinating *c);
 /* The process has a switch of its own there, which yields its place to others (coordinating_status.yield). */
 void coordinating_own_switch(struct coordinating *c, struct net_addr at);
 
-/* Whether hosts go on while the space grows, if all its granters are started anew. */
-bool coordinating_grows_in_place(const struct coordinating *c);
+/* Why hosts cannot go on while the space grows; null: they can, if all its granters are started anew. */
+const char *coordinating_keeps_size(const struct coordinating *c);
 
 /* Makes the space larger, while coordinating_run does not run. The log has it when this returns 0; else all is as it was. */
 int coordinating_grow(struct coordinating *c, uint64_t locks, bool in_place);
@@ -82,8 +89,20 @@ struct switch_policy {
     uint32_t levels; /* of priorities; 0: one queue for all */
 };
 
+#define STATION_PARKED 8u /* packets: a host that has just joined sends two or three before the coordinator has answered */
+
 struct station {
     struct member member;
+    /* Packets of hosts that the roster did not know, until the coordinator has said which hosts there are. */
+    struct {
+        unsigned count;
+        struct {
+            struct net_addr from;
+            uint32_t len;
+            bool opened; /* its tag was right */
+            _Alignas(8) uint8_t bytes[PACKET_MAX];
+        } packet[STATION_PARKED];
+    } parked;
     bool is_switch;
     struct knobs knobs; /* of a switch whose policy was given */
     bool tuned;
@@ -102,12 +121,15 @@ struct station {
         void *ctx;
         bool (*find)(void *ctx, struct place to, struct net_addr *out); /* what it has learnt */
         void (*changing)(void *ctx, bool begins);                       /* memory is about to change, or has */
+        void (*told)(void *ctx);                                        /* the roster has changed; may be null */
+        void (*moved)(void *ctx);                                       /* a lock server's place has another address; may be null */
     } kernel;
     struct {
         uint64_t in[FIGURES_TYPES], out[FIGURES_TYPES], grants[GRANT_DECIDERS]; /* lock packets; joined: anew */
         uint64_t joined;
         uint64_t packets, answers, lost, echoes; /* lost: no address is known for them */
         uint64_t bad, alien, unreadable;         /* dropped: too short or long; of another space; of another version or features */
+        uint64_t forged;                         /* dropped: in the name of a machine of the rack, from elsewhere */
     } counts;
 };
 

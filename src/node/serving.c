@@ -20,7 +20,10 @@ int pawl_serve(const char *where, const char *at, pawl_apply apply, void *ctx, v
     int rc = net_where_parse(where + sizeof scheme - 1, &w);
     if (rc)
         return rc;
+    if (w.ring.count && w.ring.number)
+        return explain(-EACCES, "the key file has the key of host %u, and a lock server needs the cluster's", w.ring.number);
     p.member.coordinators = w.coordinators;
+    p.member.ring = &w.ring;
     p.member.space = w.space;
     rc = station_open(&s, &p);
     if (rc)

@@ -144,6 +144,12 @@ void station_close(struct station *s)
 
 /* ---- packets ---- */
 
+/* A place whose lock server was lost is no reason to wait: its successor's address comes with a heartbeat's acknowledgement. */
+static bool is_there(struct net_addr server)
+{
+    return net_addr_known(server) || server.port == COORD_AWAY;
+}
+
 /* Where servers and switch speak to each other, all must be there before the first packet: those that came later are in the next
  * answer to the same JOIN. Hosts are let in only afterwards. */
 void station_meet(struct station *s)
@@ -153,7 +159,7 @@ void station_meet(struct station *s)
     while (!complete && !*s->stop) {
         complete = net_addr_known(w->switches[s->config.rack]);
         for (unsigned i = 0; i < w->config.servers; i++)
-            complete = complete && net_addr_known(s->member.welcome.servers[i]);
+            complete = complete && is_there(s->member.welcome.servers[i]);
         if (complete)
             break;
         nanosleep(&(struct timespec){.tv_nsec = MEET_NS}, NULL);
@@ -161,8 +167,19 @@ void station_meet(struct station *s)
     }
 }
 
-static bool address_of(const struct station *s, const struct packet_head *h, struct net_addr *out)
+/* A packet for a host is tagged with the host's key on its last way, and before that with the key of the member in whose name it
+ * is: a host's, or the stations' own, which is that of the socket. */
+static const struct seal_key *key_for(const struct station *s, const struct packet_head *h, bool last)
 {
+    uint16_t machines = s->member.welcome.said.config.machines;
+    uint16_t m = last && h->to.machine && h->to.machine <= machines ? h->to.machine : h->from.machine;
+    return m && m <= machines ? roster_key(s->member.roster, m) : NULL;
+}
+
+/* *last: the packet goes to its receiver, and not to a station that sends it on. */
+static bool find_address(const struct station *s, const struct packet_head *h, struct net_addr *out, bool *last)
+{
+    *last = false;
     const struct rack_config *c = &s->member.welcome.said.config;
     struct place to = h->to;
     bool by_switch = !s->is_switch && s->member.design->spills &&
@@ -178,12 +195,22 @@ static bool address_of(const struct station *s, const struct packet_head *h, str
     for (unsigned i = 0; i < c->servers; i++)
         if (c->server[i] == to.machine && to.port == PORT_SERVER) {
             *out = s->member.welcome.servers[i];
-            return true;
+            return net_addr_known(*out);
         }
+    *last = true;
     if (peers_find(s->peers, to, out) || (s->kernel.find && s->kernel.find(s->kernel.ctx, to, out)))
         return true;
+    *last = false;
     *out = s->member.welcome.said.switches[0]; /* a server's answer to a host that has not spoken to it */
     return !s->is_switch && net_addr_known(*out);
+}
+
+static bool address_of(const struct station *s, struct udp_out *out)
+{
+    bool last;
+    bool found = find_address(s, out->data, &out->to, &last);
+    out->key = s->member.roster->ring ? key_for(s, out->data, last) : NULL;
+    return found;
 }
 
 static void changing(const struct station *s, bool begins)
@@ -211,7 +238,7 @@ static void flush(struct station *s, struct outbox *o)
     for (unsigned i = 0; i < o->packets; i++) {
         const struct packet_head *h = outbox_packet(o, i);
         out[n] = (struct udp_out){.len = o->packet[i].len, .data = h};
-        if (address_of(s, h, &out[n].to))
+        if (address_of(s, &out[n]))
             n++;
         else
             s->counts.lost++;
@@ -247,7 +274,11 @@ static void superseded(struct station *s)
 
 static void on_coordinator(struct station *s, const void *data, uint32_t len)
 {
-    switch (member_packet(&s->member, data, len, host_now())) {
+    uint32_t places = s->member.places;
+    enum member_news news = member_packet(&s->member, data, len, host_now());
+    if (s->member.places != places && s->kernel.moved)
+        s->kernel.moved(s->kernel.ctx);
+    switch (news) {
     case MEMBER_NOTHING:
         break;
     case MEMBER_JOINED:
@@ -294,24 +325,90 @@ static bool is_station(const struct station *s, struct net_addr from)
     return false;
 }
 
-static void one_packet(struct station *s, const void *data, uint32_t len, struct net_addr from, struct outbox *out)
+/* Whether a machine of the rack has this address, that of the member itself included. */
+static bool is_of_rack(const struct station *s, struct net_addr from)
+{
+    const struct rack_welcome *w = &s->member.welcome;
+    const struct coord_list *l = &s->member.join.coordinators;
+    bool found = net_addr_same_ip(from, s->member.udp.at) || net_addr_same_ip(from, s->member.join.at);
+    for (unsigned i = 0; i < l->count && i < COORD_LIST_MAX && !found; i++)
+        found = net_addr_same_ip(from, l->at[i]);
+    for (unsigned i = 0; i < RACKS_MAX && !found; i++)
+        found = net_addr_same_ip(from, w->said.switches[i]);
+    for (unsigned i = 0; i < w->said.config.servers && !found; i++)
+        found = net_addr_same_ip(from, w->servers[i]);
+    return found;
+}
+
+/* Whether the packet comes from the member in whose name it is: a host from its address and in the life that the coordinator gave,
+ * all others from a machine of the rack, or tagged with the cluster's key. A packet of a coordinator names no member: the nonce
+ * says whether it is one. */
+static bool is_admitted(struct station *s, const struct packet_head *h, struct net_addr from)
+{
+    uint16_t machine = h->from.machine;
+    if (likely(machine && machine <= s->member.welcome.said.config.machines)) {
+        uint32_t life = roster_life_of(h);
+        return likely(roster_knows(s->member.roster, machine, life, from)) || is_station(s, from) ||
+               roster_admits(s->member.roster, machine, life, from);
+    }
+    bool may = s->member.roster->ring || (!machine && h->family == PACKET_COORDINATOR) || is_of_rack(s, from) ||
+               (machine == MACHINE_OPERATOR && (net_addr_is_localhost(&from) || roster_has(s->member.roster, from)));
+    s->counts.forged += !may;
+    return may;
+}
+
+/* The packet may be that of a host of which the coordinator has not told yet. */
+static void park(struct station *s, const struct packet_head *h, uint32_t len, struct net_addr from, bool opened)
+{
+    if (!s->member.roster->wanted || s->parked.count == STATION_PARKED || h->from.machine > s->member.roster->machines)
+        return;
+    s->parked.packet[s->parked.count].from = from;
+    s->parked.packet[s->parked.count].len = len;
+    s->parked.packet[s->parked.count].opened = opened;
+    memcpy(s->parked.packet[s->parked.count++].bytes, h, len);
+}
+
+/* Whether the packet is open. One of a host of which the coordinator has not told yet, or of a later life of it, waits for that. */
+static bool opens(struct station *s, void *data, uint32_t len, struct net_addr from, struct seal_key *used)
 {
     const struct packet_head *h = data;
+    struct roster *r = s->member.roster;
+    if (!r->ring || roster_opens(r, data, len, used))
+        return true;
+    bool host = h->from.machine && h->from.machine <= r->machines;
+    if (host && seal_is_tagged(data, len) && !is_admitted(s, h, from))
+        park(s, h, len, from, false);
+    else
+        r->untagged++;
+    return false;
+}
+
+/* `opened`: it is a part of a datagram that was open. */
+static void one_packet(struct station *s, void *data, uint32_t len, struct net_addr from, bool opened, struct outbox *out)
+{
+    const struct packet_head *h = data;
+    struct seal_key used = {.k = {0}};
     s->counts.packets++;
     if (len < sizeof *h || len > PACKET_MAX) {
         s->counts.bad++;
         return;
     }
+    if (!opened && !opens(s, data, len, from, &used))
+        return;
     if (!packet_readable(h)) {
         s->counts.unreadable++;
         return;
     }
-    if (h->family == PACKET_COORDINATOR && member_asked(&s->member, data, len, from))
+    if (h->family == PACKET_COORDINATOR && member_asked(&s->member, data, len, from, &used))
         return;
     const struct rack_config *c = &s->member.welcome.said.config;
     bool mine = h->family == PACKET_COORDINATOR || !c->racks ? h->space == c->space : h->space == rack_space_id(c, s->config.rack);
     if (!mine) {
         s->counts.alien++;
+        return;
+    }
+    if (unlikely(!is_admitted(s, h, from))) {
+        park(s, h, len, from, true);
         return;
     }
     bool known =
@@ -333,37 +430,100 @@ static void one_packet(struct station *s, const void *data, uint32_t len, struct
         rejoin(s);
 }
 
+/* The coordinator has told of hosts: packets of those that it does not know are dropped. */
+static void unpark(struct station *s, struct outbox *out)
+{
+    unsigned count = s->parked.count;
+    struct roster *r = s->member.roster;
+    uint16_t wanted = r->wanted; /* the answer is there: a packet that it does not admit asks no second time */
+    for (unsigned i = 0; i < count; i++) {
+        struct packet_head *h = (struct packet_head *)(void *)s->parked.packet[i].bytes;
+        if (roster_admits(r, h->from.machine, roster_life_of(h), s->parked.packet[i].from))
+            one_packet(s, h, s->parked.packet[i].len, s->parked.packet[i].from, s->parked.packet[i].opened, out);
+    }
+    s->parked.count = 0;
+    r->wanted = wanted;
+    if (s->kernel.told)
+        s->kernel.told(s->kernel.ctx);
+}
+
 static void flush_if_full(struct station *s, struct outbox *out)
 {
     if (out->packets > OUTBOX_FULL || out->used > OUTBOX_BYTES / 2)
         flush(s, out);
 }
 
-/* A datagram with several packets. Its sender reads such datagrams, too: the answers leave together. */
-static void several_packets(struct station *s, const void *data, uint32_t len, struct net_addr from, struct outbox *out)
+/* Parts that a switch in the kernel did not decide: they go their way as single packets (wire/many.h). */
+static void send_singly(struct station *s, const void *data)
 {
     const struct packet_head *h;
-    uint32_t at = 0, part;
-    if (!many_sound(data, len)) {
+    uint32_t at = 0, len = 0;
+    for (unsigned i = 0; (h = many_next_singly(data, &i, &at, &len));) {
+        struct udp_out out = {.len = len, .data = h};
+        if (address_of(s, &out))
+            udp_send(&s->member.udp, &out, 1);
+    }
+}
+
+/* A datagram with several packets. Its sender reads such datagrams, too: the answers leave together. */
+static void several_packets(struct station *s, void *data, uint32_t len, struct net_addr from, struct outbox *out)
+{
+    const struct packet_head *h, *first = data;
+    uint32_t at = 0, part = 0;
+    bool keyed = s->member.roster->ring;
+    bool sound = many_sound(data, len), answers = sound && many_is_answer(data);
+    if (!sound || (answers && (s->is_switch || !is_station(s, from)))) {
         s->counts.packets++;
         s->counts.bad++;
         return;
     }
+    if (answers)
+        send_singly(s, data);
     from.reads = PACKET_MANY;
     for (unsigned i = 0; (h = many_next(data, &i, &at, &part));) {
-        one_packet(s, h, part, from, out);
+        if (keyed && h->from.machine != first->from.machine && !answers) {
+            s->member.roster->untagged++; /* the datagram's tag says nothing of other members */
+            continue;
+        }
+        one_packet(s, (void *)(uintptr_t)h, part, from, keyed, out);
         flush_if_full(s, out);
     }
 }
 
-/* For measuring: back as it is, unless its type is 0. */
-static bool is_echo(struct station *s, const void *data, uint32_t len)
+/* Whether it is one with parts, tagged or not. */
+static bool has_parts(const void *data, uint32_t len)
 {
     const struct packet_head *h = data;
-    if (len < sizeof *h || len > PACKET_MAX || !packet_readable(h) || h->family != PACKET_ECHO)
+    return len >= sizeof *h && h->version == PACKET_VERSION && (h->features & ~PACKET_TAGGED) == PACKET_MANY;
+}
+
+static void take_datagram(struct station *s, void *data, uint32_t len, struct net_addr from, struct outbox *out)
+{
+    struct seal_key used;
+    if (!has_parts(data, len))
+        one_packet(s, data, len, from, false, out);
+    else if (roster_opens(s->member.roster, data, len, &used) && many_is(data, len))
+        several_packets(s, data, len, from, out);
+    else
+        s->member.roster->untagged++;
+}
+
+/* For measuring: back, if it asks for that. */
+static bool is_echo(struct station *s, void *data, uint32_t len)
+{
+    struct packet_head *h = data;
+    struct seal_key used;
+    if (len < sizeof *h || len > PACKET_MAX || h->family != PACKET_ECHO)
+        return false;
+    if (s->member.roster->ring && !roster_opens(s->member.roster, data, len, &used))
+        return false; /* echoes are for members */
+    if (!packet_readable(h))
         return false;
     s->counts.echoes++;
-    return h->type != 0;
+    if (h->type != ECHO_ASK)
+        return false;
+    h->type = ECHO_BACK;
+    return true;
 }
 
 static uint64_t tick(struct station *s, struct outbox *out)
@@ -407,6 +567,9 @@ static void publish(struct station *s, uint64_t now)
                                          .unreadable = s->counts.unreadable + drops->unreadable,
                                          .stale = drops->stale,
                                          .foreign = s->member.foreign,
+                                         .forged = s->counts.forged + s->member.forged + s->member.roster->forged,
+                                         .unissued = s->member.roster->unknown,
+                                         .untagged = s->member.roster->untagged,
                                          .moves = s->is_switch && d->switch_moves ? d->switch_moves(s->memory) : 0,
                                          .family = d->family}};
     snprintf(p.space, sizeof p.space, "%s", s->member.welcome.said.packet.space);
@@ -440,8 +603,10 @@ void station_run(struct station *s)
             if (figures_due(&s->board, now))
                 publish(s, host_now());
         }
+        member_ask_hosts(&s->member, now);
         unsigned n = udp_wait(&s->member.udp, batch, s->spin_ns, next);
         unsigned echoes = 0;
+        uint64_t answers = s->member.roster->answers;
         changing(s, true);
         for (unsigned i = 0; i < n; i++) {
             if (is_echo(s, batch->packet[i].data, batch->packet[i].len)) {
@@ -449,12 +614,11 @@ void station_run(struct station *s)
                     (struct udp_out){.to = batch->packet[i].from, .len = batch->packet[i].len, .data = batch->packet[i].data};
                 continue;
             }
-            if (many_is(batch->packet[i].data, batch->packet[i].len))
-                several_packets(s, batch->packet[i].data, batch->packet[i].len, batch->packet[i].from, out);
-            else
-                one_packet(s, batch->packet[i].data, batch->packet[i].len, batch->packet[i].from, out);
+            take_datagram(s, batch->packet[i].data, batch->packet[i].len, batch->packet[i].from, out);
             flush_if_full(s, out);
         }
+        if (unlikely(answers != s->member.roster->answers))
+            unpark(s, out);
         changing(s, false);
         if (out->packets)
             flush(s, out);

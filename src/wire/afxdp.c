@@ -426,3 +426,11 @@ unsigned afxdp_send(struct afxdp *a, const struct udp_out *packets, unsigned cou
     pthread_mutex_unlock(&a->sending);
     return sent;
 }
+
+const struct afxdp_driver driver_afxdp = {
+    .open = afxdp_open,
+    .close = afxdp_close,
+    .fd = afxdp_fd,
+    .receive = afxdp_receive,
+    .send = afxdp_send,
+};

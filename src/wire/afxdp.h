@@ -32,4 +32,17 @@ unsigned afxdp_receive(struct afxdp *a, struct udp_batch *batch);
 /* How many of them were sent; the ordinary socket has to send the others. Any thread. */
 unsigned afxdp_send(struct afxdp *a, const struct udp_out *packets, unsigned count);
 
+/* The functions above, for a socket whose program may lack them. */
+struct afxdp_driver {
+    int (*open)(struct net_addr at, struct afxdp **out, char why[AFXDP_WHY]);
+    void (*close)(struct afxdp *a);
+    int (*fd)(const struct afxdp *a);
+    unsigned (*receive)(struct afxdp *a, struct udp_batch *batch);
+    unsigned (*send)(struct afxdp *a, const struct udp_out *packets, unsigned count);
+};
+extern const struct afxdp_driver driver_afxdp;
+
+/* Made by meson with the list of designs. Null in a static program that does not name driver_afxdp to the linker. */
+extern const struct afxdp_driver *const wire_afxdp;
+
 #endif

@@ -78,4 +78,9 @@ void frame_put_together(uint8_t *frame, struct net_addr at, const uint8_t from[F
     memcpy(frame + sizeof eth, &ip, sizeof ip);
     memcpy(frame + sizeof eth + sizeof ip, &udp, sizeof udp);
     memcpy(frame + FRAME_HEADS, p->data, p->len);
+    if (p->key && p->len >= sizeof(struct packet_head)) {
+        struct packet_head head;
+        seal_head(p->key, p->data, p->len, &head);
+        memcpy(frame + FRAME_HEADS, &head, sizeof head);
+    }
 }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several packets in one datagram, its parts: they cost the network's stack as much as one. A head with PACKET_MANY, a struct
  * packet_many, and the parts, one behind the other, each with a head of its own. They mean what they would mean one by one, in this
- * order; they are lost, doubled or late together. Nothing of the operating system here. */
+ * order; they are lost, doubled or late together. Nothing of the operating system here.
+ *
+ * A switch in the kernel answers in the datagram that came: parts that it has answered are the answers, the others are marked. A
+ * part that is marked `singly` is a packet on its way that took a detour: its sender sends it on, alone. */
 #ifndef PAWL_WIRE_MANY_H
 #define PAWL_WIRE_MANY_H
 
@@ -56,6 +59,8 @@ static inline bool many_sound(const void *data, uint32_t len)
     for (unsigned i = 0; i < sizeof f->many.zero; i++)
         if (f->many.zero[i])
             return false;
+    if ((f->many.settled | f->many.singly) >> f->many.count || f->many.settled & f->many.singly)
+        return false;
     for (unsigned i = 0; i < PACKET_MANY_MAX; i++) {
         uint32_t part = f->many.eighths[i] * 8u;
         const struct packet_head *h = (const struct packet_head *)(const void *)((const char *)data + at);
@@ -70,8 +75,15 @@ static inline bool many_sound(const void *data, uint32_t len)
     return at == len;
 }
 
+/* Whether it has marks, and so is an answer: lock servers and switches refuse those that are not their own. */
+static inline bool many_is_answer(const void *data)
+{
+    const struct many_front *f = data;
+    return f->many.settled || f->many.singly;
+}
+
 /* The parts of a sound one, one after the other: begin with *i and *at zero. Null: that was all. */
-static inline const struct packet_head *many_next(const void *data, unsigned *i, uint32_t *at, uint32_t *len)
+static inline const struct packet_head *many_walk(const void *data, unsigned *i, uint32_t *at, uint32_t *len)
 {
     const struct many_front *f = data;
     if (*i == f->many.count)
@@ -81,6 +93,26 @@ static inline const struct packet_head *many_next(const void *data, unsigned *i,
     const struct packet_head *h = (const struct packet_head *)(const void *)((const char *)data + *at);
     *len = f->many.eighths[(*i)++] * 8u;
     *at += *len;
+    return h;
+}
+
+/* The same without those that are marked. */
+static inline const struct packet_head *many_next(const void *data, unsigned *i, uint32_t *at, uint32_t *len)
+{
+    const struct many_front *f = data;
+    const struct packet_head *h = many_walk(data, i, at, len);
+    while (h && (f->many.settled | f->many.singly) >> (*i - 1) & 1)
+        h = many_walk(data, i, at, len);
+    return h;
+}
+
+/* The same: those that are to be sent again, alone. */
+static inline const struct packet_head *many_next_singly(const void *data, unsigned *i, uint32_t *at, uint32_t *len)
+{
+    const struct many_front *f = data;
+    const struct packet_head *h = many_walk(data, i, at, len);
+    while (h && !(f->many.singly >> (*i - 1) & 1))
+        h = many_walk(data, i, at, len);
     return h;
 }
 

@@ -12,7 +12,7 @@
 /* Bits of the head's `features`: what a receiver must know to read the packet. A packet with an unknown bit is refused as a whole
  * and counted, so that a member of an older build changes nothing by a packet that it misreads. */
 enum packet_features {
-    PACKET_TAGGED = 1 << 0, /* room: `tag` authenticates the packet */
+    PACKET_TAGGED = 1 << 0, /* `tag` authenticates the datagram (wire/seal.h) */
     PACKET_MANY = 1 << 1,   /* a struct packet_many follows the head, and then so many packets (wire/many.h) */
 };
 #ifndef PACKET_FEATURES    /* a test has a build with others */
@@ -21,11 +21,18 @@ enum packet_features {
 
 /* Whose packet it is: the byte `family`. */
 enum packet_family {
-    PACKET_ECHO = 1,        /* comes back as it is: for measuring */
+    PACKET_ECHO = 1,        /* comes back, as enum packet_echo says: for measuring */
     PACKET_COORDINATOR = 2, /* directory, membership, heartbeats */
     PACKET_SERVER = 3,      /* lock servers: srvlock, parlock, and those behind a switch */
     PACKET_FISSION = 4,
     PACKET_NETLOCK = 5,
+};
+
+/* Types of PACKET_ECHO. An answer is not answered, so that two members do not send one to and fro for ever. */
+enum packet_echo {
+    ECHO_COUNT = 0, /* one way: a process counts it, and does not answer */
+    ECHO_ASK = 1,   /* comes back as ECHO_BACK, as long as it is */
+    ECHO_BACK = 2,
 };
 
 /* A sender or receiver: a machine of the rack by its number, and a port there. The coordinator's directory says which address a
@@ -61,10 +68,13 @@ _Static_assert(sizeof(struct packet_head) == 48, "no padding");
 
 #define PACKET_MANY_MAX 16u /* what a switch decides in a bounded loop */
 
-/* Body of a packet with PACKET_MANY. */
+/* Body of a packet with PACKET_MANY. The marks have a bit for each part, and are set in answers only: a switch in the kernel sends
+ * the datagram back as its answer. */
 struct packet_many {
     uint8_t count; /* packets that follow: 1 to PACKET_MANY_MAX */
-    uint8_t zero[7];
+    uint8_t zero[3];
+    uint16_t settled;                 /* the part has no answer: its bytes mean nothing */
+    uint16_t singly;                  /* the part was not decided, and changed nothing: its sender sends it again, alone */
     uint8_t eighths[PACKET_MANY_MAX]; /* the length of each, in units of 8 bytes */
 };
 _Static_assert(sizeof(struct packet_many) == 24, "no padding");

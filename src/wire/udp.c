@@ -148,7 +148,8 @@ void udp_close(struct udp *u)
     if (u->fd >= 0)
         close(u->fd);
     u->fd = -1;
-    afxdp_close(u->fast);
+    if (u->fast)
+        wire_afxdp->close(u->fast);
     u->fast = NULL;
 }
 
@@ -176,9 +177,19 @@ static void make_ready(struct udp_batch *batch)
     batch->ready = true;
 }
 
-unsigned udp_receive(struct udp *u, struct udp_batch *batch)
+static void open_all(struct udp *u, struct udp_batch *batch)
 {
-    if (u->fast && (afxdp_receive(u->fast, batch) || ++u->looks % SLOW_SHARE))
+    for (unsigned i = 0; i < batch->count; i++) {
+        if (seal_open(&u->key, batch->packet[i].data, batch->packet[i].len))
+            continue;
+        batch->packet[i].len = 0;
+        u->refused++;
+    }
+}
+
+static unsigned receive(struct udp *u, struct udp_batch *batch)
+{
+    if (u->fast && (wire_afxdp->receive(u->fast, batch) || ++u->looks % SLOW_SHARE))
         return batch->count;
     if (unlikely(!batch->ready))
         make_ready(batch);
@@ -190,6 +201,14 @@ unsigned udp_receive(struct udp *u, struct udp_batch *batch)
         batch->messages[i].msg_hdr.msg_namelen = sizeof batch->names[i];
     }
     return batch->count;
+}
+
+unsigned udp_receive(struct udp *u, struct udp_batch *batch)
+{
+    unsigned count = receive(u, batch);
+    if (count && u->opens)
+        open_all(u, batch);
+    return count;
 }
 
 unsigned udp_wait(struct udp *u, struct udp_batch *batch, uint64_t spin_ns, uint64_t deadline)
@@ -211,7 +230,7 @@ unsigned udp_wait(struct udp *u, struct udp_batch *batch, uint64_t spin_ns, uint
 void udp_poll_fds(const struct udp *u, struct pollfd fds[UDP_FDS])
 {
     fds[0] = (struct pollfd){.fd = u->fd, .events = POLLIN};
-    fds[1] = (struct pollfd){.fd = u->fast ? afxdp_fd(u->fast) : -1, .events = POLLIN};
+    fds[1] = (struct pollfd){.fd = u->fast ? wire_afxdp->fd(u->fast) : -1, .events = POLLIN};
 }
 
 void udp_sleep(const struct udp *u, const struct timespec *patience)
@@ -221,13 +240,45 @@ void udp_sleep(const struct udp *u, const struct timespec *patience)
     ppoll(fds, UDP_FDS, patience, NULL);
 }
 
+static const struct seal_key *key_of(const struct udp *u, const struct udp_out *p)
+{
+    return p->key ? p->key : seal_known(&u->key) ? &u->key : NULL;
+}
+
+/* The packet as it is sent: with a key, a head of its own with the tag, and the rest. How many parts. */
+static unsigned put_parts(const struct udp *u, const struct udp_out *p, struct packet_head *head, struct iovec parts[2])
+{
+    const struct seal_key *key = key_of(u, p);
+    parts[0] = (struct iovec){.iov_base = (void *)(uintptr_t)p->data, .iov_len = p->len};
+    if (!key || p->len < sizeof *head)
+        return 1;
+    uint32_t rest = p->len - (uint32_t)sizeof *head;
+    parts[1] = (struct iovec){.iov_base = (char *)(uintptr_t)p->data + sizeof *head, .iov_len = rest};
+    seal_head(key, p->data, p->len, head);
+    parts[0] = (struct iovec){.iov_base = head, .iov_len = sizeof *head};
+    return rest ? 2 : 1;
+}
+
+/* Past the stack, as far as that is possible. How many. */
+static unsigned send_fast(struct udp *u, const struct udp_out *packets, unsigned count)
+{
+    struct udp_out out[UDP_BATCH];
+    unsigned n = (unsigned)min_u64(count, UDP_BATCH);
+    for (unsigned i = 0; i < n; i++) {
+        out[i] = packets[i];
+        out[i].key = key_of(u, &packets[i]);
+    }
+    return wire_afxdp->send(u->fast, out, n);
+}
+
 void udp_send(struct udp *u, const struct udp_out *packets, unsigned count)
 {
     struct mmsghdr messages[UDP_BATCH];
-    struct iovec parts[UDP_BATCH];
+    struct iovec parts[UDP_BATCH][2];
+    struct packet_head heads[UDP_BATCH];
     union net_name names[UDP_BATCH];
     if (u->fast) {
-        unsigned sent = afxdp_send(u->fast, packets, count);
+        unsigned sent = send_fast(u, packets, count);
         packets += sent;
         count -= sent;
     }
@@ -236,8 +287,9 @@ void udp_send(struct udp *u, const struct udp_out *packets, unsigned count)
         for (unsigned i = 0; i < n; i++) {
             const struct udp_out *p = &packets[done + i];
             socklen_t len = net_addr_name(&p->to, &names[i]);
-            parts[i] = (struct iovec){.iov_base = (void *)(uintptr_t)p->data, .iov_len = p->len};
-            messages[i].msg_hdr = (struct msghdr){.msg_name = &names[i], .msg_namelen = len, .msg_iov = &parts[i], .msg_iovlen = 1};
+            unsigned pieces = put_parts(u, p, &heads[i], parts[i]);
+            messages[i].msg_hdr =
+                (struct msghdr){.msg_name = &names[i], .msg_namelen = len, .msg_iov = parts[i], .msg_iovlen = pieces};
         }
         int sent =
             n == 1 ? (sendmsg(u->fd, &messages[0].msg_hdr, MSG_DONTWAIT) < 0 ? -1 : 1) : sendmmsg(u->fd, messages, n, MSG_DONTWAIT);
@@ -250,29 +302,43 @@ static bool fits_together(const struct udp_out *p)
     return p->to.reads & PACKET_MANY && many_takes(p->data, p->len);
 }
 
+/* One datagram from several pieces. `to`: its receiver and key. */
+static void send_gathered(const struct udp *u, const struct udp_out *to, const struct iovec *parts, unsigned count)
+{
+    _Alignas(8) uint8_t whole[PACKET_MAX];
+    uint32_t used = 0;
+    union net_name name;
+    socklen_t len = net_addr_name(&to->to, &name);
+    for (unsigned i = 0; i < count; i++) {
+        memcpy(whole + used, parts[i].iov_base, parts[i].iov_len); /* many_add has seen that it fits */
+        used += (uint32_t)parts[i].iov_len;
+    }
+    if (key_of(u, to))
+        seal_put(key_of(u, to), whole, used);
+    sendto(u->fd, whole, used, MSG_DONTWAIT, &name.any, len);
+}
+
 /* The packets from `first` on that go to the same receiver, as one datagram. Marks those that it has sent; none if it would be one
  * alone. */
 static void send_parts(const struct udp *u, const struct udp_out *packets, unsigned count, unsigned first, bool *sent)
 {
     struct many_front front;
     struct iovec parts[1 + PACKET_MANY_MAX] = {{.iov_base = &front, .iov_len = sizeof front}};
-    union net_name name;
     uint32_t used = sizeof front;
     unsigned which[PACKET_MANY_MAX] = {0};
     many_begin(&front, packets[first].data);
     for (unsigned i = first; i < count; i++) {
         const struct udp_out *p = &packets[i];
         if (sent[i] || !fits_together(p) || !net_addr_is(p->to, packets[first].to) ||
-            ((const struct packet_head *)p->data)->family != front.head.family || !many_add(&front, p->len, &used))
+            ((const struct packet_head *)p->data)->family != front.head.family || key_of(u, p) != key_of(u, &packets[first]) ||
+            !many_add(&front, p->len, &used))
             continue;
         which[front.many.count - 1] = i;
         parts[front.many.count] = (struct iovec){.iov_base = (void *)(uintptr_t)p->data, .iov_len = p->len};
     }
     if (front.many.count < 2)
         return;
-    socklen_t len = net_addr_name(&packets[first].to, &name);
-    const struct msghdr message = {.msg_name = &name, .msg_namelen = len, .msg_iov = parts, .msg_iovlen = 1u + front.many.count};
-    sendmsg(u->fd, &message, MSG_DONTWAIT);
+    send_gathered(u, &packets[first], parts, 1u + front.many.count);
     for (unsigned i = 0; i < front.many.count; i++)
         sent[which[i]] = true;
 }

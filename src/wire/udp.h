@@ -5,6 +5,7 @@
 
 #include "lib/base.h"
 #include "wire/packet.h"
+#include "wire/seal.h"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -71,6 +72,20 @@ static inline bool net_addr_is(struct net_addr a, struct net_addr b)
     return !memcmp(a.ip, b.ip, sizeof a.ip) && a.port == b.port;
 }
 
+/* Whether both are on one machine: the addresses are the same, whatever the ports. */
+static inline bool net_addr_same_ip(struct net_addr a, struct net_addr b)
+{
+    return !memcmp(a.ip, b.ip, sizeof a.ip);
+}
+
+/* Whether it is 127.0.0.1 or ::1: a program on this machine. Other addresses of loopback stand for hosts, where several are on one
+ * machine. */
+static inline bool net_addr_is_localhost(const struct net_addr *a)
+{
+    static const uint8_t v6[sizeof a->ip] = {[15] = 1}, v4[sizeof a->ip] = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
+    return !memcmp(a->ip, v4, sizeof v4) || !memcmp(a->ip, v6, sizeof v6);
+}
+
 /* The same machine, another port. */
 static inline struct net_addr net_addr_at_port(struct net_addr a, uint16_t port)
 {
@@ -83,8 +98,11 @@ struct afxdp;
 struct udp {
     int fd;
     struct net_addr at;
-    struct afxdp *fast; /* past the network stack (wire/afxdp.h); null: it is not */
-    unsigned looks;     /* there */
+    struct afxdp *fast;  /* past the network stack (wire/afxdp.h); null: it is not */
+    unsigned looks;      /* there */
+    struct seal_key key; /* tags packets whose udp_out has no key of its own; none: they are not tagged */
+    bool opens;          /* packets that it does not open are dropped, and counted: */
+    uint64_t refused;
 };
 
 /* Port 0: any. -EADDRINUSE and others. */
@@ -113,8 +131,10 @@ struct udp_batch {
     union net_name names[UDP_BATCH];
     struct {
         struct net_addr from;
-        uint32_t len; /* more than PACKET_MAX: was cut off */
-        _Alignas(8) uint8_t data[PACKET_MAX + 8];
+        struct seal_key
+            key;      /* that opened it, at a receiver that has many (cluster/seals.h); none: it was not tagged, or is not open */
+        uint32_t len; /* more than PACKET_MAX: was cut off; 0: was dropped, since the socket's key does not open it */
+        _Alignas(8) uint8_t data[PACKET_MAX + sizeof(struct seal_trail) + 8];
     } packet[UDP_BATCH];
 };
 
@@ -122,6 +142,7 @@ struct udp_out {
     struct net_addr to;
     uint32_t len;
     const void *data;
+    const struct seal_key *key; /* null: that of the socket */
 };
 
 /* Receives without waiting: 0 to UDP_BATCH packets. With a way past the stack the socket is looked at now and then only. */

@@ -46,8 +46,10 @@ enum verbs_status {
     VERBS_AGAIN = 3,   /* not now: the node waits for a lease to end, is busy with the client, or cannot park another WAIT */
     VERBS_FULL = 4,    /* CONNECT: all client numbers are in use */
     VERBS_UNKNOWN = 5, /* CONNECT: the node has no such space */
+    VERBS_OTHER = 6,   /* CONNECT: the node speaks another version, which is in the head, or lacks a feature */
 };
 
+/* The first eight bytes are the same in every version: a node refuses a CONNECT of another version by name. */
 struct verbs_head {
     uint8_t magic;
     uint8_t version;
@@ -126,12 +128,14 @@ enum verbs_can {
     VERBS_CAN_WAIT = 1 << 2,   /* WAITs are parked; otherwise a client polls */
     VERBS_CAN_NEAR = 1 << 3,   /* clients on the node's machine may use the memory directly, and this one has said so */
     VERBS_CAN_FABRIC = 1 << 4, /* verbs are not packets: a client attaches to the memory by another fabric (ATTACH) */
+    VERBS_CAN_CPU = 1 << 5,    /* the node's atomics are atomic with those of its machine's CPUs */
 };
 
 #define VERBS_PROVIDER_LEN 64u /* with its final 0 */
 #define VERBS_ADDRESS_MAX 128u /* of a provider; those of libfabric's have up to 64 */
 
-/* How a node's memory is reached by libfabric. */
+/* How a node's memory is reached by libfabric or libibverbs; in a question, the end of the client that asks, where the node must
+ * know it. */
 struct verbs_way {
     char provider[VERBS_PROVIDER_LEN];
     uint32_t protocol, protocol_version; /* of the provider: those of both ends must be the same */
@@ -153,7 +157,7 @@ struct verbs_attach {
     uint32_t slot;     /* likewise: its number */
     uint32_t unused;
     uint64_t memory_life; /* likewise: of the memory in which that slot is (cluster/session.h) */
-    struct verbs_way way; /* likewise */
+    struct verbs_way way; /* of the question and of the answer */
 };
 _Static_assert(sizeof(struct verbs_attach) == 312, "no padding");
 

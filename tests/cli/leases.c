@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two leases, on real processes: clients outlast their coordinator, which is killed for longer than a lock lease; a longer outage
- * ends holds; 'pawl serve' restarts with its own lock server, and holds stay; a lock server is replaced by one elsewhere. Lock
- * leases are longer than a busy machine stops a process. */
+ * ends holds; 'pawl serve' restarts with its own lock server, and holds stay; a lock server is replaced by one elsewhere; the
+ * coordinator's disk is full. Lock leases are longer than a busy machine stops a process. */
 #include "client/handle.h"
 #include "tests/shm/space.h"
 
@@ -9,6 +9,8 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
+#include <sys/mount.h>
 
 #define LEASE_S 5
 #define OUTAGE_NS ((LEASE_S + 2) * NS_PER_S)
@@ -81,8 +83,8 @@ static void end(pid_t pid, int how)
 }
 
 struct rack {
-    const char *design, *own, *membership;
-    char at[64]; /* of the coordinator */
+    const char *design, *own, *membership, *tune; /* tune may be null */
+    char at[64];                                  /* of the coordinator */
     pid_t coordinator;
 };
 
@@ -90,16 +92,18 @@ static void coordinate(struct rack *r, bool fresh)
 {
     char lease[16];
     snprintf(lease, sizeof lease, "%d", LEASE_S);
-    const char *const words[] = {"serve",       "--space",
-                                 space,         "--listen",
-                                 r->at,         "--design",
-                                 r->design,     "--locks",
-                                 "1000",        "--state",
-                                 folder,        "--lease",
-                                 lease,         "--own",
-                                 r->own,        "--membership-lease",
-                                 r->membership, fresh ? "--fresh" : NULL,
-                                 NULL};
+    const char *words[WORDS_MAX] = {"serve",      "--space", space,  "--listen", r->at, "--design", r->design, "--locks",
+                                    "1000",       "--state", folder, "--lease",  lease, "--own",    r->own,    "--membership-lease",
+                                    r->membership};
+    unsigned n = 0;
+    while (words[n])
+        n++;
+    if (r->tune) {
+        words[n++] = "--tune";
+        words[n++] = r->tune;
+    }
+    if (fresh)
+        words[n] = "--fresh";
     r->coordinator = start(r->at, words);
 }
 
@@ -126,13 +130,18 @@ static pid_t switcher(const struct rack *r)
     return start(at, words);
 }
 
-static struct rack begin(const char *design, const char *own, const char *membership)
+static struct rack begin_tuned(const char *design, const char *own, const char *membership, const char *tune)
 {
     static unsigned racks;
-    struct rack r = {.design = design, .own = own, .membership = membership, .at = "127.0.0.1:0"};
+    struct rack r = {.design = design, .own = own, .membership = membership, .tune = tune, .at = "127.0.0.1:0"};
     snprintf(space, sizeof space, "leases%d-%u", (int)getpid(), racks++);
     coordinate(&r, true);
     return r;
+}
+
+static struct rack begin(const char *design, const char *own, const char *membership)
+{
+    return begin_tuned(design, own, membership, NULL);
 }
 
 /* The granters of the design's racks, each in a process of its own. */
@@ -307,11 +316,11 @@ static void too_long(void)
 
 /* A lock server is stopped, and takes no part any more; another one gets its place, and hosts that have joined find it. The first
  * goes on, and grants nothing. `orderly`: the first one ends by itself, and holds stay. */
-static void replace(bool orderly)
+static void replace(const char *design, const char *tune, bool orderly)
 {
-    struct rack r = begin("srvlock", "0", "60");
+    struct rack r = begin_tuned(design, "0", "60", tune);
     char first_at[64] = "127.0.0.1:0", second_at[64] = "127.0.0.1:0";
-    pid_t first = server(&r, first_at);
+    pid_t first = server(&r, first_at), between = strcmp(design, "srvlock") ? switcher(&r) : 0;
     pawl *p = client(&r, 2), *q = client(&r, 3);
     lock_and_unlock(q, "held");
     pawl_grant held = {0}, none;
@@ -340,8 +349,98 @@ static void replace(bool orderly)
     if (!orderly)
         end(first, SIGKILL);
     end(second, SIGKILL);
+    if (between)
+        end(between, SIGKILL);
     end(r.coordinator, SIGKILL);
-    printf("a lock server was replaced%s\n", orderly ? ", orderly" : "");
+    printf("%s: a lock server was replaced%s\n", design, orderly ? ", orderly" : "");
+}
+
+/* At once, each in a process of its own: they wait for leases most of the time. The locks of `netlock` are all at the server. */
+static void replace_all(void)
+{
+    static const struct {
+        const char *design, *tune;
+        bool orderly;
+    } scenes[] = {{"srvlock", NULL, true}, {"srvlock", NULL, false}, {"netlock", "servers-only=1", false}};
+    pid_t child[countof(scenes)];
+    for (size_t i = 0; i < countof(scenes); i++) {
+        CHECK((child[i] = fork()) >= 0);
+        if (!child[i]) {
+            replace(scenes[i].design, scenes[i].tune, scenes[i].orderly);
+            exit(0);
+        }
+    }
+    for (size_t i = 0; i < countof(scenes); i++) {
+        int status;
+        CHECK_EQ(waitpid(child[i], &status, 0), child[i]);
+        CHECK_EQ(status, 0);
+    }
+}
+
+/* ---- a full disk ---- */
+
+#define DISK "size=3m"
+#define NAMES_MAX 20000u /* much more than the log has room for, which grows by 256 KB at a time */
+
+/* Fills the disk of the coordinator's log. */
+static void fill(const char *path)
+{
+    static const char bytes[4096];
+    FILE *f = fopen(path, "w");
+    CHECK(f);
+    setvbuf(f, NULL, _IONBF, 0);
+    while (fwrite(bytes, 1, sizeof bytes, f) == sizeof bytes)
+        ;
+    CHECK_EQ(errno, ENOSPC);
+    fclose(f);
+}
+
+/* Adds names until the log has no room for another one. The code of the call that found none. */
+static int name_until_full(pawl *p)
+{
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < NAMES_MAX; i++) {
+        char name[224];
+        pawl_grant g;
+        snprintf(name, sizeof name, "%0200u", i);
+        rc = pawl_timedlock(p, pawl_name(name), PAWL_EXCLUSIVE, pawl_in(3 * NS_PER_S), &g);
+        if (!rc)
+            CHECK_EQ(pawl_unlock(p, &g), 0);
+    }
+    return rc;
+}
+
+/* There is no room for another name. Known ones are found and locked, also by a host that asks for the first time, and holds stay.
+ * When there is room, new names go on by themselves, and nothing is lost. */
+static void full_disk(void *arg)
+{
+    char path[64];
+    if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) || mount("none", folder, "tmpfs", 0, DISK)) {
+        printf("left out: no right to mount a small disk\n");
+        return;
+    }
+    struct rack r = begin("srvlock", "1", "60");
+    pawl *p = client(&r, 2), *q = client(&r, 3);
+    pawl_grant held = lock(p, "held"), known, g; /* in use, so that their locks are not given to other names */
+    CHECK_EQ(pawl_timedlock(p, pawl_name("known"), PAWL_SHARED, pawl_in(LIMIT_NS), &known), 0);
+    snprintf(path, sizeof path, "%s/fill", folder);
+    fill(path);
+    CHECK_EQ(name_until_full(p), -EIO);
+    CHECK(strstr(pawl_explain(), "its disk is full"));
+    CHECK_EQ(pawl_timedlock(q, pawl_name("known"), PAWL_SHARED, pawl_in(LIMIT_NS), &g), 0);
+    CHECK_EQ(pawl_unlock(q, &g), 0);
+    CHECK_EQ(pawl_trylock(q, pawl_name("held"), PAWL_EXCLUSIVE, &g), -PAWL_EHELD);
+    CHECK_EQ(unlink(path), 0);
+    lock_and_unlock(q, "a new one");
+    CHECK_EQ(pawl_check(p, &held), 0);
+    end(r.coordinator, SIGKILL);
+    coordinate(&r, false);
+    g = lock(q, "a new one");
+    CHECK_EQ(pawl_check(p, &held), 0);
+    pawl_close(p);
+    pawl_close(q);
+    end(r.coordinator, SIGKILL);
+    printf("the disk was full\n");
 }
 
 /* ---- goodput ---- */
@@ -437,8 +536,8 @@ int main(void)
     crowd("srvlock");
     crowd("fisslock");
     too_long();
-    replace(true);
-    replace(false);
+    replace_all();
+    child_join(child_start(full_disk, NULL));
     remove_folder();
     return 0;
 }

@@ -3,6 +3,7 @@
 With the argument 'layouts': prints the layouts of its structs, for the comparison with those of the C compiler."""
 import asyncio
 import ctypes
+import errno
 import multiprocessing
 import os
 import signal
@@ -211,6 +212,35 @@ class Lost(unittest.TestCase):
             other.semaphore("slots", 3).unlock()
             self.assertRaises(ValueError, other.semaphore, "slots", 0)
             self.assertRaises(pawl.Error, other.semaphore, "slots", 1 << 20)
+
+    def test_value(self):
+        with pawl.open(PLACES[0]) as space, pawl.open(PLACES[0]) as other:
+            with space.lock("valued") as one:
+                self.assertIsNone(one.value)
+                one.value = b"leader: a\0b"
+                self.assertEqual(one.value, b"leader: a\0b")
+                with self.assertRaises(pawl.Error) as too_long:
+                    one.value = b"x" * 65
+                self.assertEqual(too_long.exception.errno, errno.EMSGSIZE)
+            with other.lock("valued", shared=True) as two:
+                self.assertEqual(two.value, b"leader: a\0b")
+                with self.assertRaises(pawl.Error) as not_exclusive:
+                    two.value = b"no"
+                self.assertEqual(not_exclusive.exception.errno, errno.EINVAL)
+            with other.lock("valued") as two:
+                two.value = None
+                self.assertIsNone(two.value)
+            with self.assertRaises(pawl.NotOwner):
+                two.value = b"late"
+
+    def test_unlock_all(self):
+        with pawl.open(PLACES[0]) as space:
+            grants = space.lock_all(["all-a", "all-b", "all-c"])
+            grants[1].unlock()
+            grants.unlock()
+            grants.unlock()
+            self.assertFalse(any(g.held() for g in grants))
+            space.lock_all(["all-a", "all-b", "all-c"], timeout=0).unlock()
 
     def test_wanted(self):
         """A holder is told that others wait: by the callback, which gives way, and in asyncio."""

@@ -20,7 +20,7 @@ static void check_state(struct fisslock_host *h)
     CHECK_EQ(nodes + h->nodes_used, h->nodes_touched);
     for (uint32_t i = 0; i < h->request_count; i++)
         CHECK(host_request(h, i)->state <= FISS_RELEASING);
-    for (uint32_t i = 2; i < h->request_count; i++)
+    for (uint32_t i = 3; i < h->request_count; i++)
         CHECK_EQ(host_request(h, i)->state, FISS_IDLE); /* never asked */
 }
 
@@ -38,6 +38,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct packet_ask ask = {.request = 0, .port = 2, .mode = PAWL_SHARED, .index = 3};
         fisslock_acquire(host[i], &ask, 0, &out);
         ask = (struct packet_ask){.request = 1, .port = 2, .mode = PAWL_EXCLUSIVE, .index = 4};
+        fisslock_acquire(host[i], &ask, 0, &out);
+        ask = (struct packet_ask){.request = 2, .port = 2, .mode = PAWL_SHARED, .index = 5, .limit = 1};
         fisslock_acquire(host[i], &ask, 0, &out);
         outbox_clear(&out);
     }

@@ -30,6 +30,8 @@ void *kernel_map(const void *map, const void *key)
         return &counted;
     if (map == &rings)
         return &ring;
+    if (map == &ways)
+        return &way;
     if (map == &hosts)
         return k <= HOSTS ? &host[k] : NULL;
     if (map == &locks)
@@ -37,25 +39,30 @@ void *kernel_map(const void *map, const void *key)
     return NULL;
 }
 
+static void make_fields_sound(struct fission_packet *p, uint32_t len)
+{
+    p->client.machine = (uint16_t)(1 + p->client.machine % HOSTS);
+    p->mode = (uint8_t)(1 + p->mode % 2);
+    p->old_mode = (uint8_t)(1 + p->old_mode % 2);
+    p->term &= 3;
+    p->inca &= 3;
+    p->flags &= 0x3ff;
+    p->hops %= FISSION_HOPS_MAX;
+    p->priority %= 8;
+    p->count = 0;
+    if (wanted.racks && p->head.type == FISSION_LEASE) /* with whatever room there is */
+        p->count = (uint16_t)((len - sizeof *p) / sizeof(struct fission_entry));
+}
+
 static void one_frame(const uint8_t *bytes, uint32_t len, uint8_t how)
 {
     struct lock before[LOCKS];
+    struct in_frame in = {.size = sizeof(struct fission_packet)};
     bool why;
     uint8_t *frame = place_frame(bytes, len);
-    struct fission_packet *p = (void *)make_sound(frame, len, how, PACKET_FISSION, LOCKS, HOSTS);
-    if (p && how & HOW_DESIGN && len >= FRAME_HEADS + sizeof *p) {
-        p->client.machine = (uint16_t)(1 + p->client.machine % HOSTS);
-        p->mode = (uint8_t)(1 + p->mode % 2);
-        p->old_mode = (uint8_t)(1 + p->old_mode % 2);
-        p->term &= 3;
-        p->inca &= 3;
-        p->flags &= 0x3ff;
-        p->hops %= FISSION_HOPS_MAX;
-        p->priority %= 8;
-        p->count = 0;
-        if (wanted.racks && p->head.type == FISSION_LEASE) /* with whatever room there is */
-            p->count = (uint16_t)((len - FRAME_HEADS - sizeof *p) / sizeof(struct fission_entry));
-    }
+    make_sound(frame, len, how, PACKET_FISSION, LOCKS, HOSTS, &in);
+    for (unsigned i = 0; i < in.count; i++)
+        make_fields_sound((void *)(in.first + i * in.size), in.count > 1 ? in.size : len - (uint32_t)FRAME_HEADS);
     if (wanted.racks && how & HOW_FRAME && len >= FRAME_HEADS) {
         memcpy(&wanted.ip, frame + sizeof(struct ether) + offsetof(struct iphdr, daddr), sizeof wanted.ip);
         set_constant(&settings, &wanted, sizeof wanted);
@@ -67,6 +74,8 @@ static void one_frame(const uint8_t *bytes, uint32_t len, uint8_t how)
         CHECK(!memcmp(before, lock_of, sizeof lock_of));
     if (verdict == XDP_REDIRECT)
         run_copies(frame, len, 2, twin_out);
+    if (!wanted.racks)
+        six_there_and_back(bytes, len, how);
 }
 
 /* As the only switch, or as the one of the second of two racks. */

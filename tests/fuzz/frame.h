@@ -7,6 +7,7 @@
 #define PAWL_TESTS_FUZZ_FRAME_H
 
 #include "tests/check.h"
+#include "wire/many.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -61,37 +62,79 @@ static uint16_t sum(const uint8_t *b, size_t len, uint64_t s)
     return (uint16_t)s;
 }
 
-/* Heads around the packet, so that more than one in a billion gets through. Null if it has none. */
-static struct packet_head *make_sound(uint8_t *frame, uint32_t len, uint8_t how, uint8_t family, uint64_t indexes,
-                                      uint16_t machines)
+static void sound_head(struct packet_head *h, uint8_t how, uint8_t family, uint64_t indexes, uint16_t machines)
+{
+    h->version = PACKET_VERSION;
+    h->features = 0;
+    h->family = how & HOW_COORDINATOR ? PACKET_COORDINATOR : family;
+    h->type = (uint8_t)(h->type % 32);
+    h->space = SPACE;
+    h->epoch = h->generation = 0;
+    h->index %= indexes + 1;
+    h->from.machine %= (uint16_t)(machines + 2);
+    if (how & HOW_TO_SWITCH)
+        h->to.machine = MACHINE_SWITCH;
+}
+
+/* The packets of the design in a frame: one, or the parts of a datagram. */
+struct in_frame {
+    unsigned count;
+    uint8_t *first;
+    uint32_t size; /* of each part */
+};
+
+/* A datagram with as many packets of the design as there is room for. One of its bytes may be another. */
+static uint32_t make_parts(struct packet_head *h, uint32_t room, uint8_t how, struct in_frame *in, uint64_t indexes,
+                           uint16_t machines)
+{
+    struct packet_many *many = (void *)(h + 1);
+    uint8_t spoils = many->zero[0];
+    uint32_t parts = (room - (uint32_t)sizeof(struct many_front)) / in->size;
+    *many = (struct packet_many){.count = (uint8_t)(parts < PACKET_MANY_MAX ? parts : PACKET_MANY_MAX)};
+    h->features = PACKET_MANY;
+    in->first = (uint8_t *)(many + 1);
+    in->count = many->count;
+    for (unsigned i = 0; i < many->count; i++) {
+        many->eighths[i] = (uint8_t)(in->size / 8);
+        sound_head((void *)(in->first + i * in->size), how & (uint8_t)~HOW_COORDINATOR, h->family, indexes, machines);
+    }
+    uint32_t len = (uint32_t)sizeof(struct many_front) + many->count * in->size;
+    if (spoils >= 128)
+        ((uint8_t *)h)[sizeof *h + spoils % (len - sizeof *h)] ^= (uint8_t)(1 << spoils % 8);
+    return len;
+}
+
+/* Heads around the packet, so that more than one in a billion gets through. `in`: the packets of the design in it, of `size` bytes
+ * or more each. */
+static void make_sound(uint8_t *frame, uint32_t len, uint8_t how, uint8_t family, uint64_t indexes, uint16_t machines,
+                       struct in_frame *in)
 {
     struct ether *eth = (void *)frame;
     struct iphdr *ip = (void *)(eth + 1);
     struct udphdr *udp = (void *)(ip + 1);
     struct packet_head *h = (void *)(udp + 1);
+    uint32_t packet = len - (uint32_t)FRAME_HEADS;
+    in->count = 0;
     if (len < FRAME_HEADS)
-        return NULL;
+        return;
+    bool has_head = packet >= sizeof *h;
+    bool several = has_head && h->features & PACKET_MANY && packet >= sizeof(struct many_front) + in->size;
+    if (how & HOW_HEAD && has_head)
+        sound_head(h, how, family, indexes, machines);
+    if (how & HOW_HEAD && how & HOW_DESIGN && several) {
+        packet = make_parts(h, packet, how, in, indexes, machines);
+    } else if (how & HOW_DESIGN && packet >= in->size) {
+        in->first = (uint8_t *)h;
+        in->count = 1;
+    }
     if (how & HOW_FRAME) {
         eth->protocol = bpf_htons(ETH_P_IP);
         *(uint8_t *)ip = 0x45;
         ip->frag_off = 0;
         ip->protocol = IPPROTO_UDP;
-        ip->tot_len = bpf_htons((uint16_t)(len - sizeof *eth));
+        ip->tot_len = bpf_htons((uint16_t)(sizeof *ip + sizeof *udp + packet));
         udp->dest = bpf_htons(PORT);
-        udp->len = bpf_htons((uint16_t)(len - sizeof *eth - sizeof *ip));
-    }
-    bool has_head = len >= FRAME_HEADS + sizeof *h;
-    if (how & HOW_HEAD && has_head) {
-        h->version = PACKET_VERSION;
-        h->features = 0;
-        h->family = how & HOW_COORDINATOR ? PACKET_COORDINATOR : family;
-        h->type = (uint8_t)(h->type % 32);
-        h->space = SPACE;
-        h->epoch = h->generation = 0;
-        h->index %= indexes + 1;
-        h->from.machine %= (uint16_t)(machines + 2);
-        if (how & HOW_TO_SWITCH)
-            h->to.machine = MACHINE_SWITCH;
+        udp->len = bpf_htons((uint16_t)(sizeof *udp + packet));
     }
     if (how & HOW_IP_SUM) {
         ip->check = 0;
@@ -99,13 +142,28 @@ static struct packet_head *make_sound(uint8_t *frame, uint32_t len, uint8_t how,
     }
     if (how & HOW_NO_UDP_SUM)
         udp->check = 0;
-    return has_head ? h : NULL;
 }
 
 /* A frame at the end of what can be read. */
 static uint8_t *place_frame(const uint8_t *bytes, uint32_t len)
 {
     return memcpy(end_of_low - len, bytes, len);
+}
+
+/* A datagram with several packets that was answered: as a host reads it, with those as they were that are to go singly. */
+static void check_answer(const uint8_t *frame, const uint8_t *before)
+{
+    static _Alignas(8) uint8_t was[1024], is[1024];
+    uint16_t udp_len;
+    uint32_t offset = 0, part;
+    const struct packet_head *h;
+    memcpy(&udp_len, frame + FRAME_HEADS - 4, sizeof udp_len);
+    uint32_t len = bpf_ntohs(udp_len) - (uint32_t)sizeof(struct udphdr);
+    memcpy(was, before + FRAME_HEADS, len);
+    memcpy(is, frame + FRAME_HEADS, len);
+    CHECK(many_sound(was, len) && !many_is_answer(was) && many_sound(is, len));
+    for (unsigned i = 0; (h = many_next_singly(is, &i, &offset, &part));)
+        CHECK(!memcmp(h, was + ((const uint8_t *)h - is), part));
 }
 
 /* Runs the program on it. The verdict; *why: whether a reason was counted that means that nothing may have changed. */
@@ -122,13 +180,58 @@ static int run_frame(uint8_t *frame, uint32_t len, bool *why)
         counts += counted.verdict[i] - was.verdict[i];
     for (unsigned i = 0; i < PLANE_REASONS; i++)
         reasons += counted.reason[i] - was.reason[i];
+    struct packet_head h = {0};
+    if (len >= FRAME_HEADS + sizeof h)
+        memcpy(&h, before + FRAME_HEADS, sizeof h);
+    bool parts = h.features == PACKET_MANY && (verdict == XDP_TX || counted.verdict[PLANE_ABSORBED] != was.verdict[PLANE_ABSORBED]);
     CHECK_EQ(counts, 1);
-    CHECK(reasons <= 1);
+    CHECK(reasons <= (parts ? PACKET_MANY_MAX : 1)); /* of each part its own */
+    if (parts && verdict == XDP_TX)
+        check_answer(frame, before);
     if (verdict == XDP_PASS && counted.verdict[PLANE_PASSED] != was.verdict[PLANE_PASSED])
         CHECK(reasons && !memcmp(before, frame, len)); /* untouched */
-    *why =
-        reasons && counted.reason[PLANE_UNKNOWN] == was.reason[PLANE_UNKNOWN]; /* decided, but the receiver's address is unknown */
+    *why = !parts && reasons &&
+           counted.reason[PLANE_UNKNOWN] == was.reason[PLANE_UNKNOWN]; /* decided, but the receiver's address is unknown */
     return verdict;
+}
+
+static struct six_way way;
+
+static void make_six_sound(uint8_t *frame, uint32_t len, uint8_t how)
+{
+    struct ether *eth = (void *)frame;
+    struct six_head *ip = (void *)(eth + 1);
+    struct udphdr *udp = (void *)(ip + 1);
+    uint32_t udp_len = len - (uint32_t)(sizeof *eth + sizeof *ip);
+    eth->protocol = bpf_htons(ETH_P_IPV6);
+    ip->version = 6 << 4;
+    ip->next = IPPROTO_UDP;
+    ip->len = udp->len = bpf_htons((uint16_t)udp_len);
+    udp->dest = bpf_htons(PORT);
+    uint16_t pseudo = sum((uint8_t *)ip->from, 32, (uint64_t)bpf_htons(IPPROTO_UDP) + udp->len);
+    udp->check = how & HOW_NO_UDP_SUM ? pseudo : 0;
+    if (!(how & HOW_NO_UDP_SUM) && how & HOW_IP_SUM)
+        udp->check = (uint16_t)~sum((uint8_t *)udp, udp_len, pseudo);
+}
+
+/* The same bytes as a frame of IPv6: the program's own heads come and go, and the frame is as it was. */
+static inline void six_there_and_back(const uint8_t *bytes, uint32_t len, uint8_t how)
+{
+    static uint8_t was[1024];
+    uint8_t *frame = place_frame(bytes, len);
+    if (how & HOW_FRAME && len >= SIX_HEADS)
+        make_six_sound(frame, len, how);
+    memcpy(was, frame, len);
+    struct xdp_md ctx = context(frame, len);
+    int verdict = six_enter(&ctx);
+    if (verdict == FRAME_OURS) {
+        CHECK_EQ(ctx.data_end - ctx.data, len - (sizeof(struct six_head) - sizeof(struct iphdr)));
+        CHECK_EQ(six_leave(&ctx, XDP_PASS), XDP_PASS);
+    } else {
+        CHECK(verdict == XDP_PASS || verdict == XDP_DROP);
+    }
+    CHECK_EQ(ctx.data, (uint32_t)(uintptr_t)frame);
+    CHECK(!memcmp(was, frame, len));
 }
 
 /* The copies of a frame that is to leave several times, each through the program for that. */

@@ -6,6 +6,7 @@
 #include "designs/netlock/kernel.h"
 #include "designs/netlock/netlock.h"
 #include "tests/term.h"
+#include "wire/many.h" /* before a name of the program that its functions use, too */
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmissing-prototypes" /* the kernel calls its programs by their sections */
@@ -62,6 +63,8 @@ void *kernel_map(const void *map, const void *key)
     memcpy(&k, key, sizeof k);
     if (map == &counters)
         return &counted;
+    if (map == &ways)
+        return &way;
     if (map == &memory)
         return block;
     if (map == &latches)
@@ -200,27 +203,32 @@ static void set_up(void)
 
 /* ---- frames ---- */
 
+static void make_fields_sound(struct netlock_packet *p)
+{
+    p->head.epoch = 1;
+    p->head.index = p->head.index % 4 ? FIRST + p->head.index % 2 : p->head.index;
+    p->head.nonce = (p->head.nonce % 4 + 1) * NETLOCK_SERIAL_STEP + p->head.nonce / 4 % 8;
+    p->head.type = p->head.from.machine > HOSTS ? p->head.type : (uint8_t)(NETLOCK_ACQUIRE + p->head.type % 4);
+    p->mode = (uint8_t)(NETLOCK_SHARED + p->mode % 2);
+    p->flags &= NETLOCK_TRY;
+    p->tenant %= 2;
+    p->priority %= NETLOCK_PRIORITIES;
+    p->life = LIFE;
+    p->client.machine = (uint16_t)(1 + p->client.machine % HOSTS);
+    p->round %= 4;
+    p->count %= 8;
+    p->ticket %= 64;
+}
+
 static void one_frame(const uint8_t *bytes, uint32_t len, uint8_t how)
 {
     static uint8_t *before;
+    struct in_frame in = {.size = sizeof(struct netlock_packet)};
     bool why;
     uint8_t *frame = place_frame(bytes, len);
-    struct netlock_packet *p = (void *)make_sound(frame, len, how, PACKET_NETLOCK, config.locks, HOSTS + SERVERS);
-    if (p && how & HOW_DESIGN && len >= FRAME_HEADS + sizeof *p) {
-        p->head.epoch = 1;
-        p->head.index = p->head.index % 4 ? FIRST + p->head.index % 2 : p->head.index;
-        p->head.nonce = (p->head.nonce % 4 + 1) * NETLOCK_SERIAL_STEP + p->head.nonce / 4 % 8;
-        p->head.type = p->head.from.machine > HOSTS ? p->head.type : (uint8_t)(NETLOCK_ACQUIRE + p->head.type % 4);
-        p->mode = (uint8_t)(NETLOCK_SHARED + p->mode % 2);
-        p->flags &= NETLOCK_TRY;
-        p->tenant %= 2;
-        p->priority %= NETLOCK_PRIORITIES;
-        p->life = LIFE;
-        p->client.machine = (uint16_t)(1 + p->client.machine % HOSTS);
-        p->round %= 4;
-        p->count %= 8;
-        p->ticket %= 64;
-    }
+    make_sound(frame, len, how, PACKET_NETLOCK, config.locks, HOSTS + SERVERS, &in);
+    for (unsigned i = 0; i < in.count; i++)
+        make_fields_sound((void *)(in.first + i * in.size));
     if (!before)
         before = malloc(layout.bytes);
     CHECK(before);

@@ -19,7 +19,8 @@ static void echoes(void)
     struct udp u;
     struct udp_batch *batch = calloc(1, sizeof *batch);
     const struct net_addr at = net_v4(htonl(lab_address(1, 1)), PORT);
-    struct packet_head h = {.version = PACKET_VERSION, .family = PACKET_ECHO, .type = 1, .space = RACK_SPACE, .from = {1, PORT}};
+    struct packet_head h = {
+        .version = PACKET_VERSION, .family = PACKET_ECHO, .type = ECHO_ASK, .space = RACK_SPACE, .from = {1, PORT}};
     struct plane *p = rack_plane("relay", 0, NULL, false);
     unsigned fast = 0, slow = 0;
     rack_attach(p, PLANE_GENERIC);
@@ -45,7 +46,9 @@ static void echoes(void)
         unsigned n = udp_wait(&u, batch, 10 * NS_PER_US, UINT64_MAX); /* most sleep */
         CHECK_EQ(n, 1);
         CHECK_EQ(batch->packet[0].len, sizeof h);
-        CHECK(!memcmp(batch->packet[0].data, &h, offsetof(struct packet_head, from)));
+        struct packet_head back = h;
+        back.type = ECHO_BACK;
+        CHECK(!memcmp(batch->packet[0].data, &back, offsetof(struct packet_head, from)));
         CHECK_EQ(batch->packet[0].from.port, RACK_PORT);
     }
     CHECK(slow >= 1 && slow < 10 && fast > 990);
@@ -76,7 +79,8 @@ static void locks(const char *design)
     pawl *p, *q;
     pawl_grant g, other;
     snprintf(words, sizeof words,
-             "serve --listen 10.77.1.254:7070 --space fast --design %s --keys dense --locks 100 --lease 20s --fresh", design);
+             "serve --insecure --listen 10.77.1.254:7070 --space fast --design %s --keys dense --locks 100 --lease 20s --fresh",
+             design);
     pid_t coordinator = rack_start(words);
     pid_t control =
         rack_start("switch --dev " LAB_UPLINK " --join 10.77.1.254:7070 --listen 10.77.1.254:4747 --space fast --fresh");

@@ -150,8 +150,8 @@ static void add_coordinators(const char *design)
     for (unsigned i = 0; i < TRIO; i++) {
         struct part *p = add("coordinator", ETCD + i, FAULT_OTHER);
         snprintf(p->words, sizeof p->words,
-                 "serve --space %s --design %s --listen 10.77.1.%u:7070 --store " STORE " --locks 1000 --lease " LEASE_TEXT
-                 " --membership-lease 60 --own 0%s",
+                 "serve --insecure --space %s --design %s --listen 10.77.1.%u:7070 --store " STORE
+                 " --locks 1000 --lease " LEASE_TEXT " --membership-lease 60 --own 0%s",
                  space, design, ETCD + i, divided ? " --racks 2" : "");
         char words[768];
         snprintf(words, sizeof words, "%s", p->words);
@@ -172,7 +172,8 @@ static void add_granters(const char *design)
     unsigned switches = !strcmp(design, "srvlock") ? 0 : divided ? 2 : 1, first = part_count;
     for (unsigned i = 0; i < servers; i++) {
         struct part *p = add("server", GRANTERS, FAULT_GRANTER);
-        snprintf(p->words, sizeof p->words, "serve --join " COORDINATORS " --space %s --listen 10.77.1.8:%u", space, 7080 + i);
+        snprintf(p->words, sizeof p->words, "serve --insecure --join " COORDINATORS " --space %s --listen 10.77.1.8:%u", space,
+                 7080 + i);
         start(p);
     }
     for (unsigned i = 0; i < servers; i++)

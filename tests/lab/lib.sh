@@ -44,7 +44,7 @@ daemon() {
     daemon_in 1 "$@"
 }
 serve() {
-    daemon serve serve --space "$space" --design fisslock --own 0 --listen $where:7070 --lease 10 --state "$scratch/state" "$@"
+    daemon serve serve --space "$space" --design fisslock --own 0 --listen $where:7070 --insecure --lease 10 --state "$scratch/state" "$@"
 }
 start_switch() {
     daemon switch switch --dev wire0 --join $where:7070 --space "$space" --listen $where:4747 "$@"

@@ -36,7 +36,7 @@ static pid_t start_node(const char *more)
     char words[512], bpf[LAB_PATH];
     lab_bpf(&rack, bpf);
     snprintf(words, sizeof words,
-             "serve --design %s --space " SPACE " --listen " NODE " --dev " LAB_UPLINK
+             "serve --insecure --design %s --space " SPACE " --listen " NODE " --dev " LAB_UPLINK
              " --pin %s/node --keys dense --locks 64 --sessions 32 --holds 16 --lease 6s %s",
              design->name, bpf, more);
     return rack_start(words);

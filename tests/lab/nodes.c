@@ -44,7 +44,7 @@ static void start_node(unsigned which, const char *more)
     lab_bpf(&rack, bpf);
     snprintf(kernel, sizeof kernel, "--dev " LAB_DEVICE " --pin %s/node", bpf);
     snprintf(words, sizeof words,
-             "serve --design %s --space " SPACE
+             "serve --insecure --design %s --space " SPACE
              " --node %u/2 --listen 10.77.1.%u:%u --keys dense --locks 64 --sessions 32 --holds 16 "
              "--lease 1500ms %s %s",
              design->name, which + 1, KERNEL + which, PORT, which ? "" : kernel, more);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEEDS_MAX 2500
+#define SEEDS_MAX 1000
 #define BESIDE_FIRST 23 /* invariants from this one on are of campaign 3 */
 #define SEEDS_CONTROL 200
 
@@ -110,6 +110,7 @@ static const struct {
     {"busted-fisslock-name-floor", {"I2:"}},
     {"busted-netlock-generation", {"I7:"}},
     {"busted-netlock-name-floor", {"I2:"}},
+    {"busted-netlock-replaced", {"I1:", "I2:"}},
     {"busted-leader-deposed", {"I1:", "I2:", "I7:", "I9:", "I11:"}},
     {"busted-leader-ahead", {"I1:", "I2:", "I7:", "I9:", "I11:"}},
     {"busted-steward-fresh", {"I1:", "I2:", "I27:"}},
@@ -117,6 +118,9 @@ static const struct {
     {"busted-word-rumour", {"I23:"}},
     {"busted-word-crowd", {"I25:"}},
     {"busted-word-forget", {"I25:"}},
+    {"busted-word-torn", {"I26:"}},
+    {"busted-coordinator-unsaved", {"I26:"}},
+    {"busted-coordinator-late", {"I26:"}},
     {"busted-srvlock-crowd", {"I25:"}},
     {"busted-srvlock-blank", {"I25:"}},
     {"busted-word-mute", {"I24:"}},
@@ -124,7 +128,62 @@ static const struct {
     {"busted-srvlock-mute", {"I24:"}},
     {"busted-fisslock-rumour", {"I23:"}},
     {"busted-fisslock-mute", {"I24:"}},
+    {"busted-fisslock-places", {"I25:"}},
+    {"busted-fisslock-guess", {"I25:"}},
+    {"busted-fisslock-open", {"I25:"}},
+    {"busted-batch-twice", {"I1:", "I2:", "I9:"}},
+    {"busted-batch-forget", {"I1:", "I2:"}},
+    {"busted-batch-order", {"I9:"}},
 };
+
+/* To save time: the seed that found it last. All seeds are tried from there on, the first ones at the end. */
+static const struct {
+    const char *design;
+    uint64_t seed;
+} begins[] = {
+    {"busted-netlock-hasty", 73},
+    {"busted-citron-blind-release", 269},
+    {"busted-unlock-by-name", 97},
+    {"busted-dslr-late", 124},
+    {"busted-srvlock-nonce", 50},
+    {"busted-srvlock-blind", 341},
+    {"busted-srvlock-hasty", 132},
+    {"busted-fisslock-adopt", 217},
+    {"busted-fisslock-order", 21},
+    {"busted-fisslock-stale", 318},
+    {"busted-citron-no-wait", 35},
+    {"busted-citron-no-fence", 34},
+    {"busted-citron-blind-reader", 36},
+    {"busted-fabric-order", 59},
+    {"busted-fabric-fence", 59},
+    {"busted-netlock-called", 71},
+    {"busted-netlock-heir", 568},
+    {"busted-netlock-rebel", 75},
+    {"busted-netlock-superseded", 24},
+    {"busted-netlock-return", 51},
+    {"busted-netlock-loud", 318},
+    {"busted-netlock-stale", 67},
+    {"busted-coordinator-lease", 170},
+    {"busted-coordinator-places", 62},
+    {"busted-srvlock-silent", 59},
+    {"busted-coordinator-hasty", 138},
+    {"busted-coordinator-outlives", 91},
+    {"busted-fisslock-leak", 148},
+    {"busted-leader-deposed", 66},
+    {"busted-leader-ahead", 21},
+    {"busted-srvlock-blank", 535},
+    {"busted-word-forget", 74},
+    {"busted-no-fence", 7},
+    {"busted-coordinator-late", 27},
+    {"busted-node-hasty", 10},
+    {"busted-netlock-replaced", 12},
+    {"busted-netlock-grant", 26},
+    {"busted-fisslock-guess", 49},
+    {"busted-fisslock-open", 12},
+};
+
+/* Its mistake shows if a hold outlasts the restart of its server. With other faults, too, most holds are lost before. */
+static const char restarts_only[] = "busted-netlock-hasty";
 
 /* Too rare for campaigns, which met each of them once in millions of seeds. sim/exhaust finds them. */
 static const char *const rare[] = {"busted-alock-hearsay", "busted-citron-twice-back"};
@@ -135,6 +194,14 @@ static bool is_rare(const struct design *d)
         if (!strcmp(rare[i], d->name))
             return true;
     return false;
+}
+
+static uint64_t begin_of(const struct design *d)
+{
+    for (size_t i = 0; i < countof(begins); i++)
+        if (!strcmp(begins[i].design, d->name))
+            return begins[i].seed;
+    return 0;
 }
 
 static bool breaks(size_t which, const char *why)
@@ -174,13 +241,18 @@ static void catch (const struct design *d)
         CHECK_FAIL("%s: no entry in `expected` says which invariant it breaks", d->name);
     const struct model quick = campaign_quick_model();
     bool beside = strtoul(expected[which].breaks[0] + 1, NULL, 10) >= BESIDE_FIRST;
+    bool restarts = !strcmp(d->name, restarts_only);
+    bool batch = !strncmp(d->name, "busted-batch-", strlen("busted-batch-")); /* the swarm's packets leave together */
     bool needs_quick = !strcmp(d->name, "busted-alock-nofence");
-    for (uint64_t seed = 0; seed < SEEDS_MAX; seed++) {
+    for (uint64_t i = 0; i < SEEDS_MAX; i++) {
+        uint64_t seed = (begin_of(d) + i) % SEEDS_MAX;
         const struct campaign_params p = {.design = d,
                                           .model = needs_quick ? &quick : NULL,
-                                          .faults = d->tolerates,
+                                          .faults = restarts ? FAULT_BIT(FAULT_CRASH_SERVER) : d->tolerates,
                                           .seed = seed,
-                                          .campaign = beside ? CAMPAIGN_BESIDE : 0};
+                                          .campaign = beside              ? CAMPAIGN_BESIDE
+                                                      : restarts || batch ? CAMPAIGN_SWARM
+                                                                          : CAMPAIGN_FIXED};
         struct campaign_result r;
         CHECK_EQ(campaign_run(&p, &r), 0);
         if (!run_failed(&r))

@@ -2,8 +2,8 @@
 /* More clients of `citron` than a node's counters count: none is miscounted, whenever they come, and all make progress. The
  * counters have few bits here; the rules that bound them are the same. */
 #include "designs/citron/citron.h"
+#include "tests/sim/stage.h"
 #include "tests/tuned.h"
-#include "workbench/trial/cluster.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -24,28 +24,13 @@ static bool over;              /* and the one that has had it for long no longer
 
 static void run(cluster_work_fn work, uint64_t seed)
 {
-    const struct cluster_params p = {
-        .design = design_find("citron"),
-        .knobs = tuned(design_find("citron"), "crowd", 1u << (BITS - 2)),
-        .model = model_find("citron-testbed"),
-        .keys = PAWL_KEYS_DENSE,
-        .capacity = 1,
-        .range_units = UNITS,
-        .range_max = UNITS,
-        .clients = CLIENTS,
-        .spare_slots = SLOTS - CLIENTS,
-        .hosts = CLIENTS,
-        .tasks = TASKS,
-        .fabric_caps = SIM_FABRIC_CAPS,
-        .seed = seed,
-        .time_max_ns = 100 * NS_PER_S,
-        .lease_ns = NS_PER_S,
-        .work = work,
-    };
+    struct cluster_params p = stage_of(design_find("citron"), "citron-testbed", CLIENTS, UNITS, work);
+    p.knobs = tuned(p.design, "crowd", 1u << (BITS - 2));
+    p.spare_slots = SLOTS - CLIENTS;
+    p.tasks = TASKS;
+    p.seed = seed;
     over = false;
-    CHECK_EQ(cluster_init(&c, &p), 0);
-    cluster_run(&c);
-    CHECK_EQ(c.clients_done, CLIENTS);
+    stage_run(&c, &p);
     cluster_free(&c);
 }
 

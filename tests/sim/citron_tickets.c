@@ -3,8 +3,7 @@
  * taken back is drawn by the next client, and must not be given back a second time (seed 7725432). Here the very verb that takes
  * a ticket back is lost, or its answer, and others come before its owner learns of that. */
 #include "designs/citron/citron.h"
-#include "tests/check.h"
-#include "workbench/trial/cluster.h"
+#include "tests/sim/stage.h"
 
 #include <errno.h>
 
@@ -158,28 +157,11 @@ static bool play(struct cluster_task *t)
 
 static void run(const struct scene *s)
 {
-    const struct cluster_params p = {
-        .design = design_find("citron"),
-        .model = model_find("citron-testbed"),
-        .keys = PAWL_KEYS_DENSE,
-        .capacity = 1,
-        .range_units = UNITS_MAX,
-        .range_max = UNITS_MAX,
-        .clients = CLIENTS,
-        .hosts = CLIENTS,
-        .tasks = 1,
-        .fabric_caps = SIM_FABRIC_CAPS,
-        .seed = 1,
-        .time_max_ns = 100 * NS_PER_S,
-        .lease_ns = NS_PER_S,
-        .work = play,
-    };
+    const struct cluster_params p = stage_of(design_find("citron"), "citron-testbed", CLIENTS, UNITS_MAX, play);
     scene = s;
     held = lost = next_comes = gave_up = another_comes = false;
     granted = played = 0;
-    CHECK_EQ(cluster_init(&c, &p), 0);
-    cluster_run(&c);
-    CHECK_EQ(c.clients_done, CLIENTS);
+    stage_run(&c, &p);
     CHECK_EQ(c.lost, 0);
     CHECK_EQ(granted, CLIENTS - 1 + CLIENTS); /* each in its part but for the one that gave up; and then all */
     CHECK_EQ(node_queue(node_word()), 0);

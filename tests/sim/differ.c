@@ -2,7 +2,7 @@
 /* Range designs in the simulation, without faults, beside a trivially correct table: the servers' trees and lists with far more
  * ranges than a campaign has. */
 #include "tests/differ.h"
-#include "workbench/trial/cluster.h"
+#include "tests/sim/stage.h"
 
 #define HELD 60 /* of a session's 64 records */
 #define OPS_MAX UINT64_C(1000000)
@@ -35,25 +35,12 @@ static void compare(const struct design *design, uint64_t length_max, uint64_t n
 {
     static struct cluster c;
     struct job job = {.design = design, .length_max = length_max, .until_ns = world_now(&world_real) + ns};
-    const struct cluster_params p = {
-        .design = design,
-        .model = model_find("default"),
-        .keys = PAWL_KEYS_DENSE,
-        .capacity = 1,
-        .range_units = 1024,
-        .range_max = 16384,
-        .clients = 1,
-        .hosts = 1,
-        .tasks = 1,
-        .fabric_caps = SIM_FABRIC_CAPS,
-        .seed = 1,
-        .lease_ns = 3600 * NS_PER_S,
-        .work = work,
-        .user = &job,
-    };
-    CHECK_EQ(cluster_init(&c, &p), 0);
-    cluster_run(&c);
-    CHECK_EQ(c.clients_done, 1);
+    struct cluster_params p = stage_of(design, "default", 1, 1024, work);
+    p.range_max = 16384;
+    p.time_max_ns = 0;
+    p.lease_ns = 3600 * NS_PER_S;
+    p.user = &job;
+    stage_run(&c, &p);
     cluster_free(&c);
 }
 

@@ -17,6 +17,8 @@
 #define HEALING_STEPS 60000
 #define BUSTED_SEEDS 3000
 #define RETRY_NS (100 * NS_PER_US)
+#define PLACES_LOCK 0 /* some readers of this lock ask for a place of a semaphore, */
+#define PLACES 2      /* which has so many */
 
 struct parcel {
     uint64_t due;
@@ -153,7 +155,7 @@ static void deliver(struct world_state *w, unsigned which)
 
 static void check_holders(struct world_state *w)
 {
-    unsigned readers[8] = {0}, writers[8] = {0};
+    unsigned readers[8] = {0}, writers[8] = {0}, places = 0;
     for (unsigned i = 1; i <= w->hosts; i++)
         for (uint32_t r = 0; r < rack_requests(&w->config); r++) {
             struct packet_answer answer;
@@ -162,6 +164,7 @@ static void check_holders(struct world_state *w)
             const struct fiss_request *request = host_request(w->host[i], r);
             uint64_t lock = request->index;
             ++*(request->mode == PAWL_SHARED ? &readers[lock] : &writers[lock]);
+            places += request->limit != 0;
             if (d->outcome(w->host[i], r, &answer) || w->notes[i][r].token == answer.token)
                 continue;
             trace_call(w, "GRANTED", i, r, lock, answer.mode);
@@ -177,6 +180,8 @@ static void check_holders(struct world_state *w)
                 w->token_s[lock] = max_u64(answer.token, w->token_s[lock]);
             }
         }
+    if (places && readers[PLACES_LOCK] > PLACES)
+        violation(w, "more holders than places", PLACES_LOCK); /* I25 */
     for (uint64_t lock = 0; lock < w->config.locks; lock++)
         if (writers[lock] > 1 || (writers[lock] && readers[lock])) {
             for (unsigned i = 1; tracing && i <= w->hosts; i++)
@@ -204,6 +209,8 @@ static void act(struct world_state *w, unsigned host, uint32_t r)
     ask.mode = rng_chance(&w->random, 1, 2) ? PAWL_SHARED : PAWL_EXCLUSIVE;
     ask.priority = (uint8_t)rng_below(&w->random, 3);
     ask.try = !w->healed && rng_chance(&w->random, 1, 6);
+    if (ask.index == PLACES_LOCK && ask.mode == PAWL_SHARED && ask.priority)
+        ask.limit = PLACES;
     if (d->idle(h, r)) {
         w->notes[host][r] = (struct hold_note){0};
         trace_call(w, "acquire", host, r, ask.index, ask.mode);
@@ -403,7 +410,7 @@ static bool is_held(const struct world_state *w, uint64_t lock)
 /* Agents but for those that stay. */
 static uint32_t left_over(const struct fisslock_host *h)
 {
-    return h->agents_used - h->kept_count;
+    return h->agents_used - h->chain[CHAIN_KEPT].count;
 }
 
 /* All waiters are served, and at the end the lock is free, or its agent stays. */
@@ -488,12 +495,14 @@ static void check_busted(void)
         uint64_t options, mistakes;
         uint64_t seed; /* tried first */
     } busted[] = {
-        {"term", 0, FISSION_MISTAKE_TERM, 4},           {"inca", 0, FISSION_MISTAKE_INCA, 2},
+        {"term", 0, FISSION_MISTAKE_TERM, 4},           {"inca", 0, FISSION_MISTAKE_INCA, 8},
         {"frees", 0, FISSION_MISTAKE_FREES, 0},         {"nonce", 0, FISSLOCK_MISTAKE_NONCE, 8},
-        {"adopt", 0, FISSLOCK_MISTAKE_ADOPT, 2},        {"floor", 0, FISSLOCK_MISTAKE_FLOOR, 1322},
-        {"census", 0, FISSLOCK_MISTAKE_CENSUS, 61},     {"keep", FISSLOCK_KEEP | FISSLOCK_PLACED, FISSLOCK_MISTAKE_KEEP, 295},
-        {"unpaused", 0, FISSLOCK_MISTAKE_UNPAUSED, 19}, {"blank", 0, FISSLOCK_MISTAKE_BLANK, 5},
-        {"round", 0, FISSLOCK_MISTAKE_ROUND, 3630},     {"amnesia", 0, FISSLOCK_MISTAKE_AMNESIA, 931},
+        {"adopt", 0, FISSLOCK_MISTAKE_ADOPT, 2},        {"floor", 0, FISSLOCK_MISTAKE_FLOOR, 2006},
+        {"census", 0, FISSLOCK_MISTAKE_CENSUS, 116},    {"keep", FISSLOCK_KEEP | FISSLOCK_PLACED, FISSLOCK_MISTAKE_KEEP, 700},
+        {"unpaused", 0, FISSLOCK_MISTAKE_UNPAUSED, 24}, {"blank", 0, FISSLOCK_MISTAKE_BLANK, 5},
+        {"round", 0, FISSLOCK_MISTAKE_ROUND, 3836},     {"amnesia", 0, FISSLOCK_MISTAKE_AMNESIA, 999},
+        {"places", 0, FISSLOCK_MISTAKE_PLACES, 0},      {"open", 0, FISSION_MISTAKE_OPEN, 0},
+        {"guess", 0, FISSLOCK_MISTAKE_GUESS, 0},
     };
     for (unsigned i = 0; i < countof(busted); i++) {
         uint64_t tried = 0, violations = 0;

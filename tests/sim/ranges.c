@@ -2,7 +2,7 @@
 /* Designs with ranges, under the faults that they claim to tolerate: ranges from one unit to all, that grow, shrink and are cut in
  * two. And of those whose ranges cannot: that they say so, and that nothing has changed. */
 #include "tests/sim/runs.h"
-#include "workbench/trial/cluster.h"
+#include "tests/sim/stage.h"
 
 #define SEEDS_MIN 40
 
@@ -58,24 +58,10 @@ static bool ask_in_vain(struct cluster_task *t)
 static void refusals(const struct design *d)
 {
     static struct cluster c;
-    const struct cluster_params p = {
-        .design = d,
-        .model = model_find("default"),
-        .keys = PAWL_KEYS_DENSE,
-        .capacity = 1,
-        .range_units = 1024,
-        .range_max = 1024,
-        .clients = 1,
-        .hosts = 1,
-        .tasks = 1,
-        .fabric_caps = SIM_FABRIC_CAPS,
-        .seed = 1,
-        .lease_ns = 3600 * NS_PER_S,
-        .work = ask_in_vain,
-    };
-    CHECK_EQ(cluster_init(&c, &p), 0);
-    cluster_run(&c);
-    CHECK_EQ(c.clients_done, 1);
+    struct cluster_params p = stage_of(d, "default", 1, 1024, ask_in_vain);
+    p.time_max_ns = 0;
+    p.lease_ns = 3600 * NS_PER_S;
+    stage_run(&c, &p);
     cluster_free(&c);
 }
 

@@ -21,6 +21,7 @@ static inline const struct design *design_named(const char *name)
 static const struct knobs *run_knobs; /* null: the usual ones */
 static unsigned run_campaign;         /* 0: the usual one */
 static const struct model *run_model; /* null: the usual one, in a swarm as drawn */
+static bool run_on_nodes;             /* one-sided designs: on memory nodes */
 
 static inline struct campaign_result run_traced(const struct design *d, uint32_t faults, uint64_t seed, FILE *trace)
 {
@@ -28,6 +29,7 @@ static inline struct campaign_result run_traced(const struct design *d, uint32_t
                                       .knobs = run_knobs,
                                       .model = run_model,
                                       .campaign = run_campaign,
+                                      .on_node = run_on_nodes,
                                       .faults = faults,
                                       .seed = seed,
                                       .trace = trace};
@@ -56,12 +58,12 @@ static inline void run_clean(struct run_sum *sum, const struct design *d, uint32
 {
     struct campaign_result r = run_seed(d, faults, seed), *t = &sum->total;
     if (run_failed(&r))
-        CHECK_FAIL("%s: seed %" PRIu64 ": %s\n  pawl sim --design %s --seeds %" PRIu64 ":%" PRIu64 "%s%s%s%s --trace", d->name,
+        CHECK_FAIL("%s: seed %" PRIu64 ": %s\n  pawl sim --design %s --seeds %" PRIu64 ":%" PRIu64 "%s%s%s%s%s --trace", d->name,
                    seed, r.why, d->name, seed, seed + 1, faults ? "" : " --faults none",
                    run_campaign == CAMPAIGN_SWARM    ? " --campaign 2"
                    : run_campaign == CAMPAIGN_BESIDE ? " --campaign 3"
                                                      : "",
-                   run_model ? " --model " : "", run_model ? run_model->name : "");
+                   run_on_nodes ? " --on node" : "", run_model ? " --model " : "", run_model ? run_model->name : "");
     sum->runs++;
     sum->forgot += r.forgot;
     t->events += r.events;
@@ -83,6 +85,8 @@ static inline void run_clean(struct run_sum *sum, const struct design *d, uint32
     t->told += r.told;
     t->places += r.places;
     t->limits += r.limits;
+    t->values_set += r.values_set;
+    t->values_seen += r.values_seen;
     t->unknown += r.unknown;
     t->sessions += r.sessions;
     t->lost += r.lost;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls beside locks, with every design on every substrate that offers them, and refused by name by the others: watches, which tell
- * a holder that others wait, and semaphores. PAWL_TEST_DESIGN: this design alone. */
+ * a holder that others wait, semaphores, and values beside locks. PAWL_TEST_DESIGN: this design alone. */
 #include "tests/udp/places.h"
 
 #include <poll.h>
@@ -39,18 +39,20 @@ static void release(pawl *p, const pawl_grant *g)
 static void quiet(pawl *p)
 {
     pawl_completion c;
-    CHECK_EQ(pawl_reap(p, &c, 1, pawl_in(QUIET_NS)), 0);
+    if (pawl_reap(p, &c, 1, pawl_in(QUIET_NS)))
+        CHECK_FAIL("a completion comes: operation %u, result %d, why %u", c.op, c.result, c.why);
 }
 
-/* `p` holds, and maybe another session, too; `q` asks, and `p` is told, once for each watch. */
-static void told(pawl *p, pawl *q, enum pawl_mode mode, const pawl_grant *beside, pawl *of)
+/* `p` holds, and maybe another session, too; `q` asks, and `p` is told, once for each watch. Each time with another key: on a busy
+ * machine a copy of a request that has ended may still be in flight to the lock, and p would be told of it. */
+static void told(pawl *p, pawl *q, uint64_t key, enum pawl_mode mode, const pawl_grant *beside, pawl *of)
 {
-    pawl_grant g = held(p, 3, mode), h;
+    pawl_grant g = held(p, key, mode), h;
     CHECK_OK(pawl_watch(p, &g));
     CHECK_OK(pawl_watch(p, &g)); /* the same watch */
-    CHECK_RC(pawl_trylock(q, pawl_id(3), PAWL_EXCLUSIVE, &h), -PAWL_EHELD);
     quiet(p);
-    ask(q, 3, PAWL_EXCLUSIVE);
+    CHECK_RC(pawl_trylock(q, pawl_id(key), PAWL_EXCLUSIVE, &h), -PAWL_EHELD); /* it may be told of, too */
+    ask(q, key, PAWL_EXCLUSIVE);
     struct pollfd readable = {.fd = pawl_fd(p), .events = POLLIN};
     CHECK_EQ(poll(&readable, 1, (int)(LIMIT_NS / NS_PER_MS)), 1);
     pawl_completion c = reap(p);
@@ -128,10 +130,10 @@ static void watches(pawl *p, pawl *q, pawl *r)
         release(p, &g);
         return;
     }
-    told(p, q, PAWL_EXCLUSIVE, NULL, NULL);
-    told(p, q, PAWL_SHARED, NULL, NULL);
-    g = held(q, 3, PAWL_SHARED);    /* fisslock: the agent is on the other host, */
-    told(p, r, PAWL_SHARED, &g, q); /* and knows of the request that waits for both holders */
+    told(p, q, 3, PAWL_EXCLUSIVE, NULL, NULL);
+    told(p, q, 13, PAWL_SHARED, NULL, NULL);
+    g = held(q, 23, PAWL_SHARED);       /* fisslock: the agent is on the other host, */
+    told(p, r, 23, PAWL_SHARED, &g, q); /* and knows of the request that waits for both holders */
     ended(p, q);
     by_callback(p, q);
 }
@@ -176,6 +178,8 @@ static void bad_limits(pawl *p, pawl *q)
     CHECK_RC(enter(q, 2, PAWL_TRY, &x), -PAWL_EHELD);
     release(p, &g);
     release(q, &h);
+    CHECK_OK(pawl_timedlock(p, pawl_id(20), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &g)); /* releases may be in flight */
+    release(p, &g);
     CHECK_OK(pawl_timedlock(p, pawl_id(20), PAWL_SHARED, pawl_in(LIMIT_NS), &g)); /* without a limit, and it came first */
     CHECK_RC(enter(q, 2, PAWL_TRY, &h), -PAWL_ELIMITS);
     release(p, &g);
@@ -226,6 +230,99 @@ static void semaphores(pawl *p, pawl *q)
     places(p, q);
 }
 
+/* ---- values ---- */
+
+static pawl_grant locked(pawl *p, enum pawl_mode mode)
+{
+    pawl_grant g;
+    CHECK_OK(pawl_timedlock(p, pawl_id(30), mode, pawl_in(LIMIT_NS), &g));
+    return g;
+}
+
+static void finds(pawl *p, const pawl_grant *g, const char *value)
+{
+    char bytes[PAWL_VALUE_MAX];
+    size_t len = sizeof bytes;
+    CHECK_OK(pawl_get_value(p, g, bytes, &len));
+    CHECK_EQ(len, strlen(value));
+    CHECK(!memcmp(bytes, value, len));
+}
+
+static void finds_none(pawl *p, const pawl_grant *g)
+{
+    char bytes[PAWL_VALUE_MAX];
+    size_t len = 17;
+    CHECK_RC(pawl_get_value(p, g, bytes, &len), -PAWL_ENOVALUE);
+    CHECK_EQ(len, 17);
+}
+
+/* What is wrong is refused, and nothing has changed. */
+static void bad_values(pawl *p, pawl *q)
+{
+    static const char longest[PAWL_VALUE_MAX + 1] = "0123456789012345678901234567890123456789012345678901234567890123";
+    char bytes[PAWL_VALUE_MAX];
+    size_t len = 3;
+    pawl_grant g = locked(p, PAWL_EXCLUSIVE);
+    CHECK_OK(pawl_set_value(p, &g, "first", 5));
+    CHECK_RC(pawl_set_value(p, &g, longest, PAWL_VALUE_MAX + 1), -EMSGSIZE);
+    CHECK(strstr(pawl_explain(), "64") != NULL);
+    CHECK_RC(pawl_get_value(p, &g, bytes, &len), -EMSGSIZE);
+    CHECK_EQ(len, 3);
+    CHECK_RC(pawl_set_value(q, &g, "other", 5), -PAWL_ENOTOWNER); /* another session's grant */
+    len = sizeof bytes;
+    CHECK_RC(pawl_get_value(q, &g, bytes, &len), -PAWL_ENOTOWNER);
+    CHECK_OK(pawl_convert(p, &g, PAWL_SHARED, PAWL_TRY));
+    CHECK_RC(pawl_set_value(p, &g, "shared", 6), -EINVAL);
+    CHECK(strstr(pawl_explain(), "exclusive") != NULL);
+    finds(p, &g, "first");
+    release(p, &g);
+    CHECK_RC(pawl_set_value(p, &g, "late", 4), -EINVAL);
+    g.mode = PAWL_EXCLUSIVE;
+    CHECK_RC(pawl_set_value(p, &g, "late", 4), -PAWL_ENOTOWNER);
+    len = sizeof bytes;
+    CHECK_RC(pawl_get_value(p, &g, bytes, &len), -PAWL_ENOTOWNER);
+    g = locked(q, PAWL_EXCLUSIVE);
+    finds(q, &g, "first");
+    CHECK_OK(pawl_set_value(q, &g, longest, PAWL_VALUE_MAX));
+    finds(q, &g, longest);
+    release(q, &g);
+}
+
+static void values(pawl *p, pawl *q)
+{
+    pawl_grant g = locked(p, PAWL_EXCLUSIVE), h;
+    if (!place_has(DESIGN_VALUES)) {
+        size_t len = 0;
+        CHECK_RC(pawl_set_value(p, &g, "x", 1), -PAWL_ENOTSUP);
+        CHECK(strstr(pawl_explain(), place.design->name) != NULL);
+        CHECK_RC(pawl_get_value(p, &g, NULL, &len), -PAWL_ENOTSUP);
+        release(p, &g);
+        return;
+    }
+    finds_none(p, &g);
+    CHECK_OK(pawl_set_value(p, &g, "one", 3));
+    CHECK_OK(pawl_set_value(p, &g, "second", 6));
+    finds(p, &g, "second");
+    release(p, &g);
+    g = locked(p, PAWL_SHARED);
+    h = locked(q, PAWL_SHARED);
+    finds(p, &g, "second");
+    finds(q, &h, "second");
+    release(p, &g);
+    release(q, &h);
+    CHECK_OK(pawl_timedlock(q, pawl_id(31), PAWL_SHARED, pawl_in(LIMIT_NS), &h)); /* another lock has none */
+    finds_none(q, &h);
+    release(q, &h);
+    g = locked(q, PAWL_EXCLUSIVE);
+    CHECK_OK(pawl_set_value(q, &g, NULL, 0));
+    finds_none(q, &g);
+    release(q, &g);
+    h = locked(p, PAWL_SHARED);
+    finds_none(p, &h);
+    release(p, &h);
+    bad_values(p, q);
+}
+
 /* ---- all of it ---- */
 
 static void one_place(const struct place_test *t)
@@ -234,6 +331,7 @@ static void one_place(const struct place_test *t)
     pawl *p = place_open(0, 0), *q = place_open(1, 0), *r = place_open(1, 0);
     watches(p, q, r);
     semaphores(p, q);
+    values(p, q);
     CHECK_OK(pawl_close(r));
     CHECK_OK(pawl_close(p));
     CHECK_OK(pawl_close(q));

@@ -151,7 +151,7 @@ static void removed(void)
 }
 
 /* The callback takes itself off, and a callback that was taken off is not called. */
-static void take_off(void *ctx, int why)
+static void note_loss(void *ctx, int why)
 {
     CHECK_OK(pawl_on_lost(ctx, NULL, NULL));
     __atomic_store_n(&called_why, why, __ATOMIC_RELEASE);
@@ -162,7 +162,7 @@ static void taken_off(void)
     pawl *p = place_open(0, 0), *q = place_open(0, 0), *r = place_open(0, 0);
     called_why = 0;
     calls = 0;
-    CHECK_OK(pawl_on_lost(p, take_off, p));
+    CHECK_OK(pawl_on_lost(p, note_loss, p));
     CHECK_OK(pawl_on_lost(q, on_lost, &calls));
     CHECK_OK(pawl_on_lost(q, NULL, NULL));
     place_break(q, r);

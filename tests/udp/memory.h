@@ -3,7 +3,7 @@
 #ifndef PAWL_TESTS_UDP_MEMORY_H
 #define PAWL_TESTS_UDP_MEMORY_H
 
-#include "node/memory_ofi.h"
+#include "node/memory_rdma.h"
 #include "tests/udp/rack.h"
 
 #include <stdarg.h>
@@ -40,7 +40,7 @@ __attribute__((format(printf, 1, 2))) static inline void node_report(const char 
 static inline void node_main(void *arg)
 {
     static struct memory_node m;
-    static struct memory_ofi ofi;
+    static struct memory_rdma ofi;
     static struct memory_home home;
     const struct node_test *t = arg;
     const uint64_t lease_ns = t->lease_ns ? t->lease_ns : NODE_LEASE_NS;
@@ -63,9 +63,9 @@ static inline void node_main(void *arg)
         .local = t->local,
         .fresh = t->fresh,
     };
-    ofi = (struct memory_ofi){
+    ofi = (struct memory_rdma){
         .provider = t->provider, .at = p.at, .clients = MEMNODE_CLIENTS_MAX, .mistakes = t->mistakes, .report = node_report};
-    int rc = t->provider ? memory_ofi_home(&ofi, &home) : 0;
+    int rc = t->provider ? memory_rdma_home(&ofi, &home) : 0;
     if (!rc)
         rc = memory_node_open(&m, &p);
     if (rc)
@@ -73,6 +73,13 @@ static inline void node_main(void *arg)
     node_board->port = m.udp.at.port;
     __atomic_store_n(&node_board->ready, 1, __ATOMIC_RELEASE);
     memory_node_run(&m, &rack_stop);
+}
+
+/* Ends the test where the library of the provider is missing. */
+static inline void node_need_library(const char *provider)
+{
+    if (strcmp(provider, RDMA_VERBS) != 0 ? !ofi_version() : !ibv_loads())
+        SKIP("%s", pawl_explain());
 }
 
 /* The space is rack_space. */

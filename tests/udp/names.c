@@ -119,6 +119,25 @@ static void all_in_use(void)
     pawl_close(other);
 }
 
+/* More names at once than there are locks: each that is found takes the lock of another one. The call ends at its deadline. */
+static void too_many_at_once(void)
+{
+    pawl *p = rack_open(0, &(pawl_options){.lease_ns = LEASE_NS});
+    pawl_want wants[FEW + 1];
+    pawl_grant grants[FEW + 1];
+    char text[FEW + 1][32];
+    for (unsigned i = 0; i <= FEW; i++)
+        wants[i] = (pawl_want){.key = key_of(i, text[i]), .mode = PAWL_EXCLUSIVE};
+    uint64_t began = pawl_now();
+    int rc = pawl_lock_all(p, wants, FEW + 1, pawl_in(NS_PER_S / 2), grants);
+    if (rc != -ETIMEDOUT && rc != -ENOSPC && rc != -EAGAIN)
+        CHECK_FAIL("%d: %s", rc, pawl_explain());
+    CHECK(pawl_now() - began < LIMIT_NS);
+    CHECK_EQ(pawl_lock_all(p, wants, FEW, pawl_in(LIMIT_NS), grants), 0); /* as many as there are */
+    CHECK_EQ(pawl_unlock_all(p, grants, FEW), 0);
+    pawl_close(p);
+}
+
 int main(void)
 {
     struct rack_test t = {
@@ -130,6 +149,7 @@ int main(void)
     rack_begin(&t);
     memset(tokens, 0, sizeof tokens);
     all_in_use();
+    too_many_at_once();
     rack_end();
     return 0;
 }

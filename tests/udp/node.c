@@ -147,6 +147,35 @@ static void new_life(const struct node_test *t, pid_t *node)
     munmap(told, sizeof *told);
 }
 
+/* Many more names than places: places are given to other names, with another generation. `q` knows the places that names had first,
+ * and is not misled: a name that is held stays held, and its tokens rise. */
+static void places_again(pawl *p, pawl *q)
+{
+    char name[16];
+    uint64_t token[4];
+    pawl_grant held, g;
+    CHECK_OK(pawl_lock(p, pawl_name("held"), PAWL_EXCLUSIVE, &held));
+    for (unsigned i = 0; i < 8 * LOCKS; i++) {
+        snprintf(name, sizeof name, "name%u", i);
+        pawl *by = i < countof(token) ? q : p;
+        CHECK_OK(pawl_timedlock(by, pawl_name(name), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &g));
+        if (i < countof(token))
+            token[i] = g.token;
+        CHECK_OK(pawl_unlock(by, &g));
+    }
+    CHECK_RC(pawl_trylock(q, pawl_name("held"), PAWL_EXCLUSIVE, &g), -PAWL_EHELD);
+    for (unsigned i = 0; i < countof(token); i++) { /* and back, from both sides */
+        pawl_grant other;
+        snprintf(name, sizeof name, "name%u", i);
+        CHECK_OK(pawl_timedlock(q, pawl_name(name), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &g));
+        CHECK(g.token > token[i]);
+        CHECK_RC(pawl_trylock(p, pawl_name(name), PAWL_EXCLUSIVE, &other), -PAWL_EHELD);
+        CHECK_OK(pawl_unlock(q, &g));
+    }
+    CHECK_OK(pawl_check(p, &held));
+    CHECK_OK(pawl_unlock(p, &held));
+}
+
 static void keys(const struct node_test *t)
 {
     struct node_test named = *t;
@@ -161,6 +190,7 @@ static void keys(const struct node_test *t)
     CHECK_OK(pawl_timedlock(q, pawl_name("other"), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &h));
     CHECK_OK(pawl_unlock(q, &h));
     CHECK_OK(pawl_unlock(p, &g));
+    places_again(p, q);
     /* Errors name the wrong option. */
     snprintf(where, sizeof where, "pawl://127.0.0.1:%u/elsewhere", node_board->port);
     CHECK_RC(pawl_open(where, NULL, &none), -ENOENT);

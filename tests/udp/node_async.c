@@ -115,6 +115,7 @@ int main(void)
     snprintf(rack_space, sizeof rack_space, "async%d", (int)getpid());
     async_place.open = open_one;
     async_place.at_once_ms = (int)(LIMIT_NS / NS_PER_MS);
+    async_place.record_ends_ns = LIMIT_NS;
     for (int i = 0; i < 2; i++) {
         const struct node_test t = {.design = design,
                                     .keys = PAWL_KEYS_SPARSE,

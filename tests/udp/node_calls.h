@@ -4,9 +4,7 @@
 #define PAWL_TESTS_UDP_NODE_CALLS_H
 
 #include "designs/core/design.h"
-#include "tests/shm/space.h"
-
-#include <poll.h>
+#include "tests/udp/in_flight.h"
 
 #define LOCKS 64 /* of the space; their keys are dense */
 
@@ -83,39 +81,10 @@ static void ranges(pawl *p, pawl *q)
     CHECK_OK(pawl_unlock(p, &g));
 }
 
-#define IN_FLIGHT 8
-
-/* Operations of a session in flight at once: the first waits for q. udp/node_async has more of them. */
 static void asynchronous(pawl *p, pawl *q)
 {
-    pawl_completion done[IN_FLIGHT];
-    pawl_request r = {.op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .deadline_ns = UINT64_MAX};
-    pawl_grant held;
-    uint64_t id, first = 0;
-    CHECK_OK(pawl_lock(q, pawl_id(30), PAWL_EXCLUSIVE, &held));
-    for (unsigned i = 0; i < IN_FLIGHT; i++) {
-        r.key = pawl_id(30 + i);
-        CHECK_OK(pawl_submit(p, &r, &id));
-        first = i ? first : id;
-    }
-    for (int round = 0; round < 2; round++) { /* granted, then released */
-        for (int got = 0, more; got < IN_FLIGHT - 1; got += more) {
-            more = pawl_reap(p, done + got, (unsigned)(IN_FLIGHT - 1 - got), pawl_in(LIMIT_NS));
-            CHECK(more > 0);
-        }
-        for (int i = 0; i < IN_FLIGHT - 1; i++) {
-            const pawl_request back = {.op = PAWL_OP_UNLOCK, .grant = done[i].grant};
-            CHECK_OK(done[i].result);
-            if (!round)
-                CHECK_OK(pawl_submit(p, &back, &id));
-        }
-    }
-    CHECK_OK(pawl_unlock(q, &held));
-    struct pollfd told = {.fd = pawl_fd(p), .events = POLLIN};
-    CHECK_EQ(poll(&told, 1, (int)(LIMIT_NS / NS_PER_MS)), 1); /* no thread reaps */
-    CHECK_EQ(pawl_reap(p, done, 1, PAWL_TRY), 1);
-    CHECK(done[0].id == first && !done[0].result && done[0].grant.token > held.token);
-    CHECK_OK(pawl_unlock(p, &done[0].grant));
+    pawl_grant g = in_flight_together(p, q, 30);
+    CHECK_OK(pawl_unlock(p, &g));
 }
 
 static void node_calls(pawl *p, pawl *q)

@@ -4,6 +4,7 @@
  * process that was stopped cannot be fenced while it lives. PAWL_TEST_DESIGN: word (the default) or another one-sided design. */
 #include "client/memory.h"
 #include "tests/udp/memory.h"
+#include "tests/udp/near_order.h"
 
 #define CHILDREN 6 /* every other one is near */
 #define TURNS 150
@@ -24,6 +25,7 @@ static pawl *open_node(bool near)
 {
     pawl *p = node_open_at(near ? "" : "?memory=verbs");
     CHECK_EQ(memory_of(p)->near.memory.base != NULL, near);
+    CHECK_EQ(memory_of(p)->locker.seat.ep->node != FAB_NODE_ELSEWHERE, near && design->node_tends); /* alock's local cohort */
     return p;
 }
 
@@ -79,6 +81,26 @@ static void mix(void)
     printf("%" PRIu64 " additions of 64 bits and %" PRIu64 " of 128 bits, %d by verbs: exact\n", board->words, board->pairs,
            CHILDREN / 2 * ADDS);
     CHECK_OK(pawl_close(p));
+}
+
+static void near_side(void *arg)
+{
+    pawl *p = open_node(true);
+    order_near(memory_of(p)->locker.seat.ep, arg);
+    CHECK_OK(pawl_close(p));
+}
+
+static void order(void)
+{
+    static uint64_t seen[ORDER_ROUNDS + 1];
+    struct order *o = shared_memory(sizeof *o);
+    pid_t pid = child_start(near_side, o);
+    pawl *p = open_node(false);
+    order_far(memory_of(p)->locker.seat.ep, seen);
+    child_join(pid);
+    order_check(o, seen);
+    CHECK_OK(pawl_close(p));
+    munmap(o, sizeof *o);
 }
 
 static void hold(void *arg)
@@ -161,6 +183,7 @@ int main(void)
         .design = design, .keys = PAWL_KEYS_DENSE, .capacity = 16, .sessions = 32, .holds = 16, .fresh = true, .local = true};
     pid_t node = node_start(&t);
     mix();
+    order();
     lose(true, false);
     lose(false, false);
     lose(true, true);

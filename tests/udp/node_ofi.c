@@ -12,7 +12,7 @@
 static void refused(const struct node_test *t)
 {
     struct memory_home home;
-    struct memory_ofi ofi = {.provider = t->provider, .at = net_v4(RACK_LOCALHOST, 0), .clients = 4, .report = node_report};
+    struct memory_rdma ofi = {.provider = t->provider, .at = net_v4(RACK_LOCALHOST, 0), .clients = 4, .report = node_report};
     struct memory_node m;
     struct memory_node_params p = {
         .layout = {.design = design, .keys = PAWL_KEYS_NAMED, .capacity = 4, .sessions = 4, .holds = 4, .lease_ns = NODE_LEASE_NS},
@@ -20,7 +20,7 @@ static void refused(const struct node_test *t)
         .space = rack_space,
         .at = net_v4(RACK_LOCALHOST, 0),
         .fresh = true};
-    CHECK_OK(memory_ofi_home(&ofi, &home));
+    CHECK_OK(memory_rdma_home(&ofi, &home));
     CHECK_RC(memory_node_open(&m, &p), -PAWL_ENOTSUP);
     CHECK(strstr(pawl_explain(), "atomic128") && strstr(pawl_explain(), "choose dense keys"));
     p.layout.design = design_find("shiftlock");
@@ -63,8 +63,8 @@ int main(void)
     const char *provider = getenv("PAWL_TEST_PROVIDER");
     design = design_find(rack_design("word"));
     CHECK(design && design->substrates & DESIGN_ON_OFI);
-    if (!ofi_version())
-        SKIP("%s", pawl_explain());
+    provider = provider ? provider : "tcp";
+    node_need_library(provider);
     snprintf(rack_space, sizeof rack_space, "ofi%d", (int)getpid());
     const struct node_test t = {.design = design,
                                 .port = rack_port_pair(),
@@ -72,7 +72,7 @@ int main(void)
                                 .capacity = LOCKS,
                                 .sessions = 32,
                                 .holds = 32,
-                                .provider = provider ? provider : "tcp",
+                                .provider = provider,
                                 .fresh = true};
     pid_t node = node_start(&t);
     pawl *p = node_open(), *q = node_open();

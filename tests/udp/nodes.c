@@ -5,9 +5,9 @@
  * the memory is reached by libfabric. */
 #include "client/nodes.h"
 #include "cluster/nodes.h"
+#include "tests/udp/in_flight.h"
 #include "tests/udp/memory.h"
 
-#include <poll.h>
 #include <signal.h>
 
 #define NODES 2
@@ -109,42 +109,18 @@ static void together(void)
     CHECK_OK(pawl_close(q));
 }
 
-#define IN_FLIGHT 8
-
 static void asynchronous(void)
 {
     pawl *p = open_nodes(), *q = open_nodes();
-    pawl_completion done[IN_FLIGHT];
-    pawl_request r = {.op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .deadline_ns = UINT64_MAX};
-    pawl_grant held;
-    uint64_t id, first = 0;
-    CHECK_OK(pawl_lock(q, pawl_id(11), PAWL_EXCLUSIVE, &held));
-    for (unsigned i = 0; i < IN_FLIGHT; i++) {
-        r.key = pawl_id(11 + i);
-        CHECK_OK(pawl_submit(p, &r, &id));
-        first = i ? first : id;
-    }
-    for (int got = 0, more; got < IN_FLIGHT - 1; got += more)
-        CHECK((more = pawl_reap(p, done + got, IN_FLIGHT, pawl_in(LIMIT_NS))) > 0);
-    for (unsigned i = 0; i < IN_FLIGHT - 1; i++) {
-        const pawl_request back = {.op = PAWL_OP_UNLOCK, .grant = done[i].grant};
-        CHECK_OK(done[i].result);
-        CHECK_OK(pawl_check(p, &done[i].grant));
-        CHECK_OK(pawl_submit(p, &back, &id));
-    }
-    for (int got = 0, more; got < IN_FLIGHT - 1; got += more)
-        CHECK((more = pawl_reap(p, done + got, IN_FLIGHT, pawl_in(LIMIT_NS))) > 0);
-    CHECK_OK(pawl_unlock(q, &held));
-    struct pollfd told = {.fd = pawl_fd(p), .events = POLLIN};
-    CHECK_EQ(poll(&told, 1, (int)(LIMIT_NS / NS_PER_MS)), 1); /* no thread reaps */
-    CHECK_EQ(pawl_reap(p, done, 1, PAWL_TRY), 1);
-    CHECK(done[0].id == first && !done[0].result);
-    r.key = pawl_id(11);
+    pawl_completion done;
+    const pawl_request r = {.op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .key = pawl_id(11), .deadline_ns = UINT64_MAX};
+    uint64_t id;
+    pawl_grant g = in_flight_together(p, q, 11);
     CHECK_OK(pawl_submit(q, &r, &id));
     CHECK_OK(pawl_cancel(q, id));
-    CHECK_EQ(pawl_reap(q, &done[1], 1, pawl_in(LIMIT_NS)), 1);
-    CHECK_RC(done[1].result, -ECANCELED);
-    CHECK_OK(pawl_unlock(p, &done[0].grant));
+    CHECK_EQ(pawl_reap(q, &done, 1, pawl_in(LIMIT_NS)), 1);
+    CHECK_RC(done.result, -ECANCELED);
+    CHECK_OK(pawl_unlock(p, &g));
     CHECK_OK(pawl_close(p));
     CHECK_OK(pawl_close(q));
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fabric over libfabric, with its provider tcp (PAWL_TEST_PROVIDER: another): verbs against a model, the order of batches, keys
- * that are closed, connections that break while verbs are in flight, and errors that say what is wrong. */
-#include "fabric/ofi.h"
+ * that are closed, connections that break while verbs are in flight, and errors that say what is wrong.
+ * PAWL_TEST_PROVIDER=libibverbs: the same over libibverbs, on an RDMA device with the address 127.0.0.1, as far as it applies; and
+ * what a CPU's atomics do there. */
+#include "fabric/rdma.h"
 #include "lib/explain.h"
 #include "lib/rng.h"
 #include "tests/udp/cut.h"
@@ -15,19 +17,20 @@
 #define WORD 1024u /* the first word that tests use */
 
 static const char *provider;
-static struct ofi_target *target;
+static bool over_verbs; /* libibverbs */
+static struct rdma_target *target;
 static uint64_t *memory;
 
-static struct ofi_target *open_target(uint64_t mistakes)
+static struct rdma_target *open_target(uint64_t mistakes)
 {
-    const struct ofi_target_params p = {
+    const struct rdma_target_params p = {
         .provider = provider, .at = net_v4(RACK_LOCALHOST, 0), .clients = CLIENTS, .mistakes = mistakes};
-    struct ofi_target *t = NULL;
-    int rc = ofi_target_open(&p, &t);
+    struct rdma_target *t = NULL;
+    int rc = rdma_target_open(&p, &t);
     if (rc == -ENOTSUP || rc == -ENODEV)
         SKIP("%s", explained());
     CHECK_OK(rc);
-    ofi_target_memory(t, memory, BYTES);
+    CHECK_OK(rdma_target_memory(t, memory, BYTES));
     return t;
 }
 
@@ -35,35 +38,35 @@ static struct ofi_target *open_target(uint64_t mistakes)
 
 struct peer {
     uint32_t client, life;
-    struct fab_ofi *o;
+    struct fab_rdma *o;
     struct fab_ep *ep;
     bool refused; /* the node does not give it another key */
 };
 
-static int renew(void *ctx, uint32_t number, uint64_t deadline, struct verbs_way *out)
+static int renew(void *ctx, uint32_t number, uint64_t deadline, struct verbs_way *way)
 {
     const struct peer *p = ctx;
     (void)deadline;
-    return p->refused ? -FAB_EFENCED : ofi_target_admit(target, p->client, p->life, number, out);
+    return p->refused ? -FAB_EFENCED : rdma_target_admit(target, p->client, p->life, number, way);
 }
 
 static int fence(void *ctx, uint32_t peer, uint64_t proof)
 {
     (void)ctx, (void)proof;
-    ofi_target_shut(target, peer);
+    rdma_target_shut(target, peer);
     return 0;
 }
 
 static void open_peer(struct peer *p, uint32_t client, uint32_t life, uint64_t mistakes)
 {
-    struct verbs_way way;
+    struct verbs_way way = {0};
     *p = (struct peer){.client = client, .life = life};
-    const struct fab_ofi_io io = {.ctx = p, .renew = renew, .fence = fence, .lease_ns = LIMIT_NS, .mistakes = mistakes};
-    CHECK_OK(ofi_target_admit(target, client, life, 0, &way));
-    int rc = fab_ofi_open(&way, BYTES, &io, pawl_in(LIMIT_NS), &p->o);
+    const struct fab_rdma_io io = {.ctx = p, .renew = renew, .fence = fence, .lease_ns = LIMIT_NS, .mistakes = mistakes};
+    CHECK_OK(rdma_target_admit(target, client, life, 0, &way));
+    int rc = fab_rdma_open(&way, BYTES, &io, pawl_in(LIMIT_NS), &p->o);
     if (rc)
-        CHECK_FAIL("fab_ofi_open: %d (%s)", rc, explained());
-    p->ep = fab_ofi_ep(p->o);
+        CHECK_FAIL("fab_rdma_open: %d (%s)", rc, explained());
+    p->ep = fab_rdma_ep(p->o);
 }
 
 /* ---- verbs ---- */
@@ -73,7 +76,7 @@ static void verbs(void)
     struct peer p;
     uint64_t old, words[512], more[512];
     open_peer(&p, 0, 1, 0);
-    CHECK(fab_has(p.ep->caps, FAB_ORDERED) && !(p.ep->caps & (FAB_ATOMIC128 | FAB_CPU_ATOMIC64 | FAB_WAIT)));
+    CHECK(fab_has(p.ep->caps, FAB_ORDERED) == !over_verbs && !(p.ep->caps & (FAB_ATOMIC128 | FAB_CPU_ATOMIC64 | FAB_WAIT)));
     for (unsigned i = 0; i < 512; i++)
         words[i] = mix64(i);
     CHECK_OK(fab_write(p.ep, 8 * WORD, words, sizeof words)); /* in pieces */
@@ -95,12 +98,12 @@ static void verbs(void)
     CHECK_OK(fab_write64(p.ep, 8 * WORD, 5));
     CHECK_RC(fab_wait(p.ep, 8 * WORD, UINT32_MAX, 5, pawl_in(20 * NS_PER_MS)), -ETIMEDOUT);
     CHECK_OK(fab_wait(p.ep, 8 * WORD, UINT32_MAX, 4, pawl_in(LIMIT_NS)));
-    CHECK_OK(fab_ofi_set_own(p.o, 8 * WORD, 64));
+    CHECK_OK(fab_rdma_set_own(p.o, 8 * WORD, 64));
     fab_own_store64(p.ep, 8 * WORD, 77);
     CHECK_EQ(fab_own_load64(p.ep, 8 * WORD), 77);
     CHECK_OK(fab_read64(p.ep, 8 * WORD, &old)); /* behind the store */
     CHECK_EQ(old, 77);
-    fab_ofi_close(p.o);
+    fab_rdma_close(p.o);
 }
 
 /* Batches of a fetch-and-add and a READ of the same word: how many READs did not see the addition. */
@@ -114,19 +117,20 @@ static unsigned out_of_order(uint64_t mistakes, uint32_t client, unsigned batche
         struct fab_op ops[] = {{.verb = FAB_FAA, .width = 8, .addr = 8 * WORD, .swap = 1},
                                {.verb = FAB_READ, .addr = 8 * WORD, .len = 8, .buf = &seen},
                                {.verb = FAB_FAA, .width = 8, .addr = 8 * WORD, .swap = 1}};
+        fab_keep_order(p.ep, ops, countof(ops));
         int rc = fab_batch(p.ep, ops, countof(ops));
         if (rc == -FAB_EUNKNOWN)
             continue; /* a busy machine */
         CHECK_OK(rc);
         wrong += seen != (uint64_t)ops[0].old + 1 || ops[2].old != ops[0].old + 1;
     }
-    fab_ofi_close(p.o);
+    fab_rdma_close(p.o);
     return wrong;
 }
 
 static void order(void)
 {
-    unsigned bare = out_of_order(OFI_MISTAKE_MIXED, 1, 200000, 3);
+    unsigned bare = out_of_order(RDMA_MISTAKE_MIXED, 1, 200000, 3);
     unsigned ours = out_of_order(0, 2, 5000, 1);
     printf("order: %u READs of the bare provider passed an atomic or were passed, and %u of ours\n", bare, ours);
     CHECK(bare > 0);
@@ -138,26 +142,26 @@ static void order(void)
 /* A client goes on under a new key: its verbs under the old one take no effect any more. 1: one did. */
 static int old_key(uint64_t mistakes)
 {
-    struct ofi_target *before = target;
+    struct rdma_target *before = target;
     struct peer p;
-    struct verbs_way way;
+    struct verbs_way way = {0};
     uint64_t old;
     target = open_target(mistakes);
     open_peer(&p, 3, 1, 0);
     CHECK_OK(fab_write64(p.ep, 8 * WORD, 100));
-    CHECK_OK(ofi_target_admit(target, 3, 1, 1, &way)); /* as another thread of the client would */
-    CHECK_RC(ofi_target_admit(target, 3, 1, 0, &way), -EINVAL);
-    CHECK_RC(ofi_target_admit(target, 3, 1, 3, &way), -EINVAL);
+    CHECK_OK(rdma_target_admit(target, 3, 1, 1, &way)); /* as another thread of the client would */
+    CHECK_RC(rdma_target_admit(target, 3, 1, 0, &way), -EINVAL);
+    CHECK_RC(rdma_target_admit(target, 3, 1, 3, &way), -EINVAL);
     int rc = fab_faa64(p.ep, 8 * WORD, 1, &old);
     bool took_effect = memory[WORD] != 100;
     CHECK(took_effect ? !rc : rc == -FAB_EUNKNOWN);
     if (!took_effect) { /* its next verb is under the new key, which is the one that was told already */
         CHECK_OK(fab_faa64(p.ep, 8 * WORD, 1, &old));
         CHECK_EQ(old, 100);
-        CHECK_EQ(fab_ofi_renewals(p.o), 1);
+        CHECK_EQ(fab_rdma_renewals(p.o), 1);
     }
-    fab_ofi_close(p.o);
-    ofi_target_close(target);
+    fab_rdma_close(p.o);
+    rdma_target_close(target);
     target = before;
     return took_effect;
 }
@@ -165,7 +169,7 @@ static int old_key(uint64_t mistakes)
 /* A client that is shut out, and none but that one. 1: a verb of it took effect. */
 static int shut_out(uint64_t mistakes)
 {
-    struct ofi_target *before = target;
+    struct rdma_target *before = target;
     struct peer p, q;
     uint64_t old;
     target = open_target(mistakes);
@@ -183,12 +187,12 @@ static int shut_out(uint64_t mistakes)
         CHECK_EQ(memory[WORD], 200);
     }
     CHECK_OK(fab_faa64(q.ep, 8 * WORD, 1, &old));
-    fab_ofi_close(p.o);
+    fab_rdma_close(p.o);
     open_peer(&p, 4, 2, 0); /* the number's next life */
     CHECK_OK(fab_faa64(p.ep, 8 * WORD, 1, &old));
-    fab_ofi_close(p.o);
-    fab_ofi_close(q.o);
-    ofi_target_close(target);
+    fab_rdma_close(p.o);
+    fab_rdma_close(q.o);
+    rdma_target_close(target);
     target = before;
     return took_effect;
 }
@@ -264,9 +268,9 @@ static void cuts(void)
     CHECK_EQ(pthread_join(thread, NULL), 0);
     pause_ns(50 * NS_PER_MS);
     CHECK_EQ(memory[WORD], sum);
-    printf("cuts: %" PRIu64 " additions, %" PRIu64 " of unknown outcome, %u keys\n", sum, unknown, fab_ofi_renewals(p.o) + 1);
-    CHECK(fab_ofi_renewals(p.o) > 0);
-    fab_ofi_close(p.o);
+    printf("cuts: %" PRIu64 " additions, %" PRIu64 " of unknown outcome, %u keys\n", sum, unknown, fab_rdma_renewals(p.o) + 1);
+    CHECK(fab_rdma_renewals(p.o) > 0);
+    fab_rdma_close(p.o);
 }
 
 /* ---- errors ---- */
@@ -274,10 +278,10 @@ static void cuts(void)
 static void refuse_way(const struct verbs_way *way, uint64_t patience_ns, int code, const char *says)
 {
     struct peer p = {.client = 7, .life = 1};
-    const struct fab_ofi_io io = {.ctx = &p, .renew = renew, .fence = fence, .lease_ns = LIMIT_NS};
-    struct fab_ofi *o;
+    const struct fab_rdma_io io = {.ctx = &p, .renew = renew, .fence = fence, .lease_ns = LIMIT_NS};
+    struct fab_rdma *o;
     p.refused = true;
-    CHECK_RC(fab_ofi_open(way, BYTES, &io, pawl_in(patience_ns), &o), code);
+    CHECK_RC(fab_rdma_open(way, BYTES, &io, pawl_in(patience_ns), &o), code);
     if (!strstr(explained(), says))
         CHECK_FAIL("'%s' does not say '%s'", explained(), says);
 }
@@ -301,13 +305,13 @@ static int count_tcp(void *ctx, const struct ofi_provider *p)
 
 static void errors(void)
 {
-    struct verbs_way way, other;
-    const struct ofi_target_params unknown = {.provider = "no-such", .at = net_v4(RACK_LOCALHOST, 0), .clients = 1};
-    struct ofi_target *t;
+    struct verbs_way way = {0}, other;
+    const struct rdma_target_params unknown = {.provider = "no-such", .at = net_v4(RACK_LOCALHOST, 0), .clients = 1};
+    struct rdma_target *t;
     unsigned count = 0;
-    CHECK_RC(ofi_target_open(&unknown, &t), -ENODEV);
+    CHECK_RC(rdma_target_open(&unknown, &t), -ENODEV);
     CHECK(strstr(explained(), "no provider 'no-such'") && strstr(explained(), "pawl doctor"));
-    CHECK_OK(ofi_target_admit(target, 7, 1, 0, &way));
+    CHECK_OK(rdma_target_admit(target, 7, 1, 0, &way));
     other = way;
     other.protocol_version++;
     refuse_way(&other, LIMIT_NS, -EPROTO, "the same version of libfabric");
@@ -317,29 +321,122 @@ static void errors(void)
     other = way;
     other.address[2] ^= 1; /* of the port: no process listens there */
     refuse_way(&other, 0, -EHOSTUNREACH, "link is down");
-    CHECK_RC(ofi_explain_registration(-ENOMEM, "verbs", 64 << 20, 8 << 20), -ENOMEM);
+    CHECK_RC(rdma_explain_registration(-ENOMEM, "verbs", 64 << 20, 8 << 20, ""), -ENOMEM);
     CHECK(strstr(explained(), "ulimit -l unlimited") && strstr(explained(), "65536 KiB") && strstr(explained(), "8192 KiB"));
     CHECK_OK(ofi_providers(count_tcp, &count));
     CHECK(count > 0);
+}
+
+/* ---- libibverbs ---- */
+
+static void verbs_errors(void)
+{
+    struct verbs_way way = {0}, other;
+    struct rdma_target_params bad = {.provider = provider, .device = "no-such", .at = net_v4(RACK_LOCALHOST, 0), .clients = 1};
+    struct rdma_target *t;
+    CHECK_RC(rdma_target_open(&bad, &t), -ENODEV);
+    CHECK(strstr(explained(), "no RDMA device 'no-such'") && strstr(explained(), "pawl doctor"));
+    bad.device = NULL;
+    bad.at.ip[15] ^= 2;
+    CHECK_RC(rdma_target_open(&bad, &t), -ENODEV);
+    CHECK(strstr(explained(), "has the address 127.0.0.3"));
+    CHECK_OK(rdma_target_admit(target, 7, 1, 0, &way));
+    other = way;
+    other.protocol_version++;
+    refuse_way(&other, LIMIT_NS, -EPROTO, "the same version of pawl");
+    refuse_way(&way, LIMIT_NS, -FAB_EFENCED, "grants no access");
+}
+
+#define MIXED_ENOUGH 3u
+
+/* A lock word that one thread takes by the device's compare-and-swap and another by the CPU's. */
+static struct {
+    uint32_t inside; /* the device's holder is */
+    uint32_t stop;
+    uint64_t turns[2], doubles; /* of the device and the CPU; times that both were inside */
+} mix;
+
+static void *by_cpu(void *arg)
+{
+    (void)arg;
+    while (!__atomic_load_n(&mix.stop, __ATOMIC_ACQUIRE)) {
+        uint64_t free = 0;
+        if (!__atomic_compare_exchange_n(&memory[WORD], &free, 2, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+            continue;
+        if (__atomic_load_n(&mix.inside, __ATOMIC_SEQ_CST))
+            __atomic_fetch_add(&mix.doubles, 1, __ATOMIC_SEQ_CST);
+        mix.turns[1]++;
+        __atomic_store_n(&memory[WORD], 0, __ATOMIC_RELEASE);
+    }
+    return NULL;
+}
+
+/* The device's compare-and-swap is not atomic with the CPU's: both get the lock, which the output shows. That FAB_CPU_ATOMIC64 is
+ * not among the capabilities says so, and no session of this fabric changes lock words by the CPU. */
+static void mixed(void)
+{
+    struct peer p;
+    pthread_t thread;
+    uint64_t old, limit = pawl_in(6 * LIMIT_NS);
+    open_peer(&p, 6, 1, 0);
+    memory[WORD] = 0;
+    CHECK_EQ(pthread_create(&thread, NULL, by_cpu, NULL), 0);
+    while (__atomic_load_n(&mix.doubles, __ATOMIC_SEQ_CST) < MIXED_ENOUGH && pawl_now() < limit) {
+        if (fab_cas64(p.ep, 8 * WORD, 0, 1, &old) || old)
+            continue;
+        __atomic_store_n(&mix.inside, 1, __ATOMIC_SEQ_CST);
+        fab_read64(p.ep, 8 * WORD, &old); /* so long it is inside */
+        __atomic_store_n(&mix.inside, 0, __ATOMIC_SEQ_CST);
+        mix.turns[0]++;
+        fab_write64(p.ep, 8 * WORD, 0);
+    }
+    __atomic_store_n(&mix.stop, 1, __ATOMIC_RELEASE);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    printf("mixed: a lock by compare-and-swap of the device (%" PRIu64 " turns) and of the CPU (%" PRIu64 "): %" PRIu64
+           " times both had it\n",
+           mix.turns[0], mix.turns[1], mix.doubles);
+    if (!mix.doubles) /* it takes two processors that run at the same moment: a guest on a busy machine may have none */
+        printf("mixed: not shown by this run\n");
+    fab_rdma_close(p.o);
+}
+
+static void all_of_verbs(void)
+{
+    target = open_target(0);
+    verbs();
+    CHECK_EQ(out_of_order(0, 2, 500, 1), 0);
+    CHECK_EQ(shut_out(0), 0);
+    CHECK_EQ(shut_out(RDMA_MISTAKE_FENCE), 1);
+    verbs_errors();
+    mixed();
+}
+
+static void all_of_libfabric(void)
+{
+    child_join(child_start(without_library, NULL)); /* before the library is loaded here */
+    target = open_target(0);
+    verbs();
+    order();
+    CHECK_EQ(old_key(0), 0);
+    CHECK_EQ(old_key(RDMA_MISTAKE_KEY), 1);
+    CHECK_EQ(shut_out(0), 0);
+    CHECK_EQ(shut_out(RDMA_MISTAKE_FENCE), 1);
+    cuts();
+    errors();
 }
 
 int main(void)
 {
     provider = getenv("PAWL_TEST_PROVIDER");
     provider = provider ? provider : "tcp";
-    child_join(child_start(without_library, NULL)); /* before the library is loaded here */
+    over_verbs = !strcmp(provider, RDMA_VERBS);
     CHECK_EQ(posix_memalign((void **)&memory, 4096, BYTES), 0);
     memset(memory, 0, BYTES);
-    target = open_target(0);
-    verbs();
-    order();
-    CHECK_EQ(old_key(0), 0);
-    CHECK_EQ(old_key(OFI_MISTAKE_KEY), 1);
-    CHECK_EQ(shut_out(0), 0);
-    CHECK_EQ(shut_out(OFI_MISTAKE_FENCE), 1);
-    cuts();
-    errors();
-    ofi_target_close(target);
+    if (over_verbs)
+        all_of_verbs();
+    else
+        all_of_libfabric();
+    rdma_target_close(target);
     free(memory);
     return 0;
 }

@@ -7,6 +7,8 @@
 #include "node/node.h"
 #include "tests/shm/space.h"
 #include "tests/udp/relay.h"
+#include "wire/key_file.h"
+#include "world/world.h"
 
 #include <glob.h>
 #include <pthread.h>
@@ -66,6 +68,29 @@ static inline const char *rack_design(const char *otherwise)
 }
 
 #define RACK_LOCALHOST 0x0100007fu /* 127.0.0.1 in the order of the network, on this side of it */
+
+/* PAWL_TEST_KEY: "" or unset: packets are not tagged; else with a key, made anew. Clients find it by PAWL_KEY. */
+static struct seal_ring rack_ring;
+static char rack_key_path[64];
+
+static inline void rack_forget_key(void)
+{
+    if (getpid() == rack_owner)
+        unlink(rack_key_path);
+}
+
+static inline void rack_make_key(void)
+{
+    const char *wanted = getenv("PAWL_TEST_KEY");
+    if (!wanted || !*wanted || rack_ring.count)
+        return;
+    snprintf(rack_key_path, sizeof rack_key_path, "/tmp/pawl-test-%d.key", (int)getpid());
+    rack_ring = (struct seal_ring){.count = 1, .key = {{{world_random(&world_real), world_random(&world_real) | 1}}}};
+    unlink(rack_key_path);
+    CHECK_EQ(key_file_write(rack_key_path, &rack_ring), 0);
+    atexit(rack_forget_key);
+    setenv("PAWL_KEY", rack_key_path, 1);
+}
 
 static inline void *rack_station_thread(void *s)
 {
@@ -128,6 +153,7 @@ static inline void rack_start_station(const struct rack_test *t, struct net_addr
     struct station_params p = {.member.at = net_v4(RACK_LOCALHOST, 0),
                                .member.coordinators = coord_list_one(coordinator),
                                .member.space = rack_space,
+                               .member.ring = &rack_ring,
                                .member.is_switch = is_switch,
                                .switch_locks = t->room,
                                .fresh = true,
@@ -147,7 +173,7 @@ static inline void rack_node_main(void *arg)
 {
     const struct rack_test *t = arg;
     const struct design *d = design_find(t->design);
-    struct coordinating c = {.stop = &rack_stop};
+    struct coordinating c = {.stop = &rack_stop, .ring = rack_ring};
     struct net_addr at = net_v4(RACK_LOCALHOST, 0);
     pthread_t thread;
     bool servers = rack_serves(t, d);
@@ -198,6 +224,7 @@ static inline void rack_begin(const struct rack_test *t)
     rack_owner = getpid();
     snprintf(rack_space, sizeof rack_space, "test%d", (int)rack_owner);
     atexit(rack_cleanup);
+    rack_make_key();
     rack_board = shared_memory(sizeof *rack_board);
     for (unsigned i = 0; i < countof(rack_board->server_ports) && rack_relayed(t); i++) {
         bool used = i < RACK_SERVERS_MAX ? rack_serves(t, d) && i < t->servers : i - RACK_SERVERS_MAX < rack_switch_count(d);

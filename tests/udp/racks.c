@@ -77,8 +77,9 @@ static int ask_rules(unsigned first, unsigned end, unsigned rack, bool change)
     p.head.index = first;
     p.head.generation = end;
     p.role = rack;
-    int rc =
-        exchange(coordinator_at(), net_v4(RACK_LOCALHOST, 0), &p, sizeof p, COORD_RULED, pawl_in(LIMIT_NS), &ruled, sizeof ruled);
+    const struct seal_asker asker = seal_asker(&rack_ring);
+    int rc = exchange(coordinator_at(), &asker, net_v4(RACK_LOCALHOST, 0), &p, sizeof p, COORD_RULED, pawl_in(LIMIT_NS), &ruled,
+                      sizeof ruled);
     CHECK_EQ(rc, 0);
     return ruled.packet.code;
 }

@@ -33,10 +33,26 @@ static void start(bool fresh, uint32_t life)
     start_with("srvlock", 1, fresh, life);
 }
 
+/* The nonce of the sender's JOIN, which the coordinator knows; else that of the packet. */
+static uint64_t nonce_of(const struct coord_packet *p)
+{
+    uint64_t nonce = 0;
+    uint16_t machine = p->head.from.machine;
+    if (p->role == COORD_SWITCH && p->head.from.port < RACKS_MAX)
+        nonce = c.switch_[p->head.from.port].nonce;
+    else if (p->role == COORD_SERVER && machine > MACHINES && machine <= MACHINES + RACK_SERVERS_MAX)
+        nonce = c.server[machine - MACHINES - 1].nonce;
+    else if (machine <= MACHINES)
+        nonce = members[machine].nonce;
+    return nonce ? nonce : p->head.nonce;
+}
+
 static const struct coord_packet *ask(const struct coord_packet *p, uint16_t port)
 {
     const struct net_addr from = net_v4(1, port);
     struct coord_beat beat = {.packet = *p};
+    if (p->head.type == COORD_BEAT || p->head.type == COORD_LEAVE)
+        beat.packet.head.nonce = nonce_of(p);
     beat.switches[0] = here[0];
     beat.switches[1] = here[1];
     beat.rules.version = version;

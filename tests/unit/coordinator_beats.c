@@ -7,6 +7,7 @@
 #include <errno.h>
 
 #define MACHINES 3
+#define LOOPBACK 0x0100007fu /* in the order of the network */
 
 static struct coord_member members[MACHINES + 1];
 static struct coordinator c;
@@ -27,7 +28,7 @@ static void start(const char *design, bool fresh, uint16_t servers, uint16_t rac
 
 static const struct coord_packet *ask(const void *p, uint32_t len)
 {
-    uint32_t n = coordinator_packet(&c, p, len, net_v4(1, 9), now, answer);
+    uint32_t n = coordinator_packet(&c, p, len, net_v4(LOOPBACK, 9), now, answer);
     return n ? (const struct coord_packet *)(const void *)answer : NULL;
 }
 
@@ -42,7 +43,7 @@ static struct coord_packet joining(enum coord_role role, uint64_t nonce, uint16_
     struct coord_packet p;
     coord_make(&p, COORD_JOIN, "test", &c.config.identity, nonce);
     p.role = role;
-    p.at = net_v4(2, port);
+    p.at = net_v4(LOOPBACK, port);
     return p;
 }
 
@@ -52,16 +53,24 @@ static int join(enum coord_role role, uint64_t nonce, uint16_t port)
     return code_of(ask(&p, sizeof p));
 }
 
+static uint64_t nonce_of(enum coord_role role, uint16_t machine, uint32_t life)
+{
+    uint64_t nonce = role == COORD_HOST && machine <= MACHINES ? c.members[machine].nonce : 0;
+    for (unsigned i = 0; i < RACKS_MAX && role == COORD_SWITCH; i++)
+        nonce = c.switch_[i].life == life ? c.switch_[i].nonce : nonce;
+    return nonce ? nonce : 77;
+}
+
 static struct coord_beat beat_of(enum coord_role role, uint16_t machine, uint32_t life)
 {
     struct coord_beat b;
     memset(&b, 0, sizeof b);
-    coord_make(&b.packet, COORD_BEAT, "test", &c.config.identity, 77);
+    coord_make(&b.packet, COORD_BEAT, "test", &c.config.identity, nonce_of(role, machine, life));
     b.packet.role = role;
     b.packet.head.from.machine = machine;
     b.packet.head.epoch = life;
     b.packet.code = coord_config_sum(&c.config);
-    b.packet.at = net_v4(2, 70);
+    b.packet.at = net_v4(LOOPBACK, 70);
     return b;
 }
 
@@ -144,6 +153,46 @@ static void stations(void)
     CHECK(c.server[0].nonce == b.packet.head.nonce && c.server[0].life == 9 && c.servers == 1);
     b.packet.head.epoch = 10; /* of another life */
     CHECK_EQ(beat(b), -ESTALE);
+}
+
+/* Hosts, switches and lock servers hear of a lock server's place with the acknowledgements of their heartbeats: that it is away,
+ * and then of the successor. The successor waits for hosts alone. */
+static struct coord_beat told(struct coord_beat b, uint32_t places)
+{
+    b.places = places;
+    CHECK_EQ(beat(b), 0);
+    return *(const struct coord_beat *)(const void *)answer;
+}
+
+static void places(void)
+{
+    start("netlock", true, 1, 0);
+    CHECK_EQ(join(COORD_SERVER, 5, 70), 0);
+    CHECK_EQ(join(COORD_SWITCH, 6, 71), 0);
+    CHECK_EQ(join(COORD_HOST, 7, 72), 0);
+    uint32_t old = c.server[0].life;
+    struct coord_beat s = beat_of(COORD_SWITCH, MACHINE_SWITCH, c.switch_[0].life), h = beat_of(COORD_HOST, 1, c.members[1].life);
+    s.packet.head.nonce = 6;
+    h.packet.head.nonce = 7;
+    struct coord_beat a = told(s, 0);
+    CHECK(a.packet.role == 1 && a.packet.at.port == 70 && a.places == c.server[0].version);
+    CHECK_EQ(told(s, a.places).packet.role, 0); /* nothing new */
+    CHECK_EQ(join(COORD_SERVER, 9, 75), -ENOSPC);
+    now += c.config.lease_ns * 3 / 4;
+    told(h, a.places);
+    now += c.config.lease_ns * 3 / 4;
+    CHECK_EQ(join(COORD_SERVER, 9, 75), -EAGAIN);
+    a = told(s, a.places);
+    CHECK(a.packet.role == 1 && a.packet.at.port == COORD_AWAY && !net_addr_known(a.packet.at));
+    CHECK_EQ(join(COORD_SERVER, 9, 75), -EAGAIN); /* I17: the switch has confirmed, and the host has not */
+    h.places = told(h, 0).places;
+    CHECK_EQ(beat(h), 0);
+    CHECK_EQ(join(COORD_SERVER, 9, 75), 0);
+    CHECK(c.server[0].life > old);
+    a = told(s, a.places);
+    CHECK(a.packet.role == 1 && a.packet.at.port == 75 && a.packet.code == (int32_t)c.server[0].life);
+    struct coord_beat late = beat_of(COORD_SERVER, MACHINES + 1, old); /* the old server goes on */
+    CHECK_EQ(beat(late), -ESTALE);
 }
 
 /* ---- lives ---- */
@@ -252,6 +301,7 @@ int main(void)
     hosts();
     adopted();
     stations();
+    places();
     lives();
     switches();
     rules();

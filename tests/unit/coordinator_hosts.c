@@ -110,7 +110,8 @@ static const struct coord_beat *beat(enum coord_role role, uint16_t machine, uin
 static void leave(enum coord_role role, uint16_t machine, uint32_t life)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_LEAVE, "test", &c.config.identity, 1);
+    uint64_t nonce = role == COORD_SERVER ? c.server[0].nonce : c.members[machine].nonce;
+    coord_make(&p, COORD_LEAVE, "test", &c.config.identity, nonce);
     p.head.from.machine = machine;
     p.head.epoch = life;
     p.role = role;

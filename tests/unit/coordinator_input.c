@@ -125,9 +125,11 @@ static void start(struct directory *d)
     CHECK_EQ(coordinator_init(&c, &p, members, now, &why), 0);
 }
 
+static uint32_t sender = 1; /* its address */
+
 static uint32_t ask(const void *p, uint32_t len)
 {
-    return coordinator_packet(&c, p, len, net_v4(1, 9), now, answer);
+    return coordinator_packet(&c, p, len, net_v4(sender, 9), now, answer);
 }
 
 static const struct coord_packet *answered(void)
@@ -242,6 +244,7 @@ static void join_all(void)
     uint32_t life = w->packet.head.generation;
     for (uint16_t m = 1; m <= MACHINES; m++) {
         p = joining(COORD_HOST, 100 + m);
+        sender = 1 + m / 8; /* an address has ten of the forty numbers at most */
         ask(&p, sizeof p);
         CHECK(w->packet.head.type == COORD_WELCOME && w->packet.head.to.machine == m);
         CHECK(w->packet.head.generation > life && w->packet.head.nonce == 100u + m);
@@ -250,6 +253,41 @@ static void join_all(void)
     p = joining(COORD_HOST, 99);
     ask(&p, sizeof p);
     CHECK_EQ(answered()->code, -ENOSPC);
+    sender = 1;
+}
+
+/* One address has a quarter of the numbers, and adds names as fast as is usual: others find room. */
+static void limits(void)
+{
+    struct coord_packet p = joining(COORD_SERVER, 1);
+    start(NULL);
+    p.at = net_v4(1, 4);
+    CHECK_EQ(ask(&p, sizeof p), sizeof(struct coord_welcome));
+    for (unsigned i = 0; i < MACHINES; i++) {
+        p = joining(COORD_HOST, 100 + i);
+        ask(&p, sizeof p);
+        CHECK_EQ(answered()->head.type, i < MACHINES / COORD_HOSTS_SHARE ? COORD_WELCOME : COORD_REFUSED);
+    }
+    CHECK_EQ(answered()->code, -EUSERS);
+    CHECK_EQ(c.drops.limited, MACHINES - MACHINES / COORD_HOSTS_SHARE);
+    sender = 2;
+    p = joining(COORD_HOST, 99);
+    ask(&p, sizeof p);
+    CHECK_EQ(answered()->head.type, COORD_WELCOME);
+    sender = 1;
+    static struct limits l;
+    struct net_addr one = net_v4(1, 9), other = net_v4(2, 9);
+    unsigned taken = 0;
+    for (unsigned i = 0; i < 100; i++)
+        taken += limits_take(&l, one, 10, 30, NS_PER_S);
+    CHECK_EQ(taken, 30);
+    CHECK(limits_take(&l, other, 10, 30, NS_PER_S)); /* another address does not notice */
+    for (unsigned i = 0; i < 100; i++)
+        taken += limits_take(&l, one, 10, 30, 2 * NS_PER_S);
+    CHECK_EQ(taken, 40); /* ten more in a second, */
+    for (unsigned i = 0; i < 100; i++)
+        taken += limits_take(&l, one, 10, 30, 3600 * NS_PER_S);
+    CHECK_EQ(taken, 70); /* and no more than the burst after an hour */
 }
 
 static void lists(void)
@@ -257,11 +295,15 @@ static void lists(void)
     start(NULL);
     join_all();
     struct coord_packet p;
-    coord_make(&p, COORD_LEAVE, "test", &c.config.identity, 0);
+    coord_make(&p, COORD_LEAVE, "test", &c.config.identity, 107);
     p.head.from.machine = 7;
     p.head.epoch = c.members[7].life - 1; /* of another life */
     CHECK(!ask(&p, sizeof p) && c.members[7].live);
     p.head.epoch++;
+    p.head.nonce++; /* not the one of its JOIN */
+    uint64_t forged = c.drops.forged;
+    CHECK(!ask(&p, sizeof p) && c.members[7].live && c.drops.forged == forged + 1);
+    p.head.nonce--;
     CHECK(!ask(&p, sizeof p) && !c.members[7].live);
     p.head.from.machine = MACHINES + 1;
     CHECK(!ask(&p, sizeof p));
@@ -303,6 +345,7 @@ int main(void)
     configs();
     packets();
     lengths();
+    limits();
     lists();
     rousing();
     return 0;

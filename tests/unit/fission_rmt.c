@@ -49,6 +49,8 @@ static void draw(struct rng *r, struct fission_packet *p, const uint64_t words[L
     if (rng_chance(r, 1, 4))
         p->flags |= (uint16_t)(rng_next(r) & (FISSION_RETRY | FISSION_BOUNCED | FISSION_COPY | FISSION_NOWAIT | FISSION_WRITERS |
                                               FISSION_STARVES));
+    if (p->head.type == FISSION_ACQUIRE && (p->flags & FISSION_RETRY))
+        p->mode = rng_chance(r, 1, 2) ? FISSION_PLACE : p->mode;
 }
 
 static void check_same(void)

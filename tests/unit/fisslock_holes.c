@@ -589,6 +589,45 @@ static void adopted_by_a_late_copy(void)
     kit_free(&k);
 }
 
+static int keep_routed(const struct fission_packet *p, bool passed)
+{
+    return passed && p->head.type == FISSION_ACQUIRE ? KEPT : GOES;
+}
+
+/* A late request makes a holder of a client that has given up, and that hears nothing of it. No request waits, so that the agent
+ * does not ask whether it holds. It does when the index is to be retired, which else would never happen (I11). The client is not
+ * told that a request waits. */
+static void holder_gone_unnoticed(void)
+{
+    kit_init(&k, 2, 2, 0);
+    kit_acquire(&k, 1, 0, X);
+    k.fate = keep_routed;
+    kit_acquire(&k, 2, 0, S);
+    CHECK_EQ(k.kept, 1);
+    k.fate = lose_releases;
+    kit_give_up(&k, 2, 0);
+    k.fate = NULL;
+    CHECK_EQ(kit_convert(&k, 1, 0, S), 0);
+    k.dead[2] = true;
+    kit_let_go(&k);
+    kit_release(&k, 1, 0);
+    kit_wait(&k, HEALS);
+    const struct fisslock_host *h = k.host[1];
+    CHECK(h->agents_used == 1 && h->nodes_used == 1 && kit_word(&k) & FISSION_WORD_HELD);
+    k.dead[2] = false;
+    kit_wait(&k, HEALS);
+    CHECK(h->agents_used == 1); /* nothing has changed by itself */
+    CHECK(fisslock_uses(k.host[1], 5, k.now, &k.out) && k.out.packets == 1);
+    const struct fission_packet *p = (const void *)outbox_packet(&k.out, 0);
+    CHECK(p->head.type == FISSION_GRANT && !(p->flags & FISSION_WANTED));
+    kit_flush(&k, false);
+    kit_run(&k);
+    kit_wait(&k, HEALS);
+    CHECK(!fisslock_uses(k.host[1], 5, k.now, &k.out));
+    kit_check_free(&k);
+    kit_free(&k);
+}
+
 int main(void)
 {
     hole_1();
@@ -612,6 +651,7 @@ int main(void)
     writer_gone_unnoticed(FISSION_WRITE_PREFERRING, true);
     upgrader_gone_unnoticed();
     adopted_by_a_late_copy();
+    holder_gone_unnoticed();
     bad_packets();
     return 0;
 }

@@ -162,7 +162,7 @@ static void check_room(void)
         kit_run(&k);
         kit_release(&k, 1, 0);
     }
-    CHECK_EQ(h->kept_count, 3);
+    CHECK_EQ(h->chain[CHAIN_KEPT].count, 3);
     CHECK_EQ(h->agents_used, 3);
     for (uint64_t lock = 0; lock < 8; lock++)
         CHECK_EQ(!!(fisslock_switch_word(k.decider, lock) & FISSION_WORD_HELD), lock >= 5);

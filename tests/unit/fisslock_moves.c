@@ -3,6 +3,7 @@
  * when server, switch or a holder is lost. The kit's lock is number 5, which a switch with room for four does not have at first. */
 #include "designs/fisslock/rebuild.h"
 #include "designs/fisslock/spill.h"
+#include "designs/packet/chase.h"
 #include "tests/unit/fisslock_kit.h"
 
 #define S PAWL_SHARED
@@ -231,6 +232,64 @@ static void both_lost(void)
     kit_free(&k);
 }
 
+/* The next holder's host is lost after the server has moved the agent there. The agent ends where it was, although no client wants
+ * the lock; the next request for it begins another tenure. */
+static void moved_to_lost(void)
+{
+    begin(0);
+    kit_acquire(&k, 2, 0, X);
+    uint64_t token = kit_token(&k, 2, 0);
+    kit_acquire(&k, 3, 0, X);
+    k.dead[3] = true;
+    kit_release(&k, 2, 0);
+    CHECK(pool_agent_of(k.host[2], 5)); /* on its way */
+    kit_wait(&k, 4 * LEASE);
+    CHECK(!pool_agent_of(k.host[2], 5)); /* I11 */
+    kit_acquire(&k, 2, 0, X);
+    kit_wait(&k, LEASE);
+    CHECK(kit_holds(&k, 2, 0) && kit_token(&k, 2, 0) > token);
+    kit_free(&k);
+}
+
+/* A probe for deadlocks has a step where other packets count their bounces: one of many steps reaches the server, too. A server
+ * that has lent the lock does not return it. */
+static void long_probe(void)
+{
+    static struct {
+        struct fission_packet p;
+        struct chase_step step[2 * FISSION_HOPS_MAX + 1];
+    } probe;
+    begin(0);
+    kit_acquire(&k, 2, 0, X);
+    probe.p = (struct fission_packet){.head = {.version = PACKET_VERSION,
+                                               .family = PACKET_FISSION,
+                                               .type = FISSION_PROBE,
+                                               .space = k.config.space,
+                                               .epoch = 1,
+                                               .index = 5,
+                                               .nonce = 1,
+                                               .from = {3, PORT_POOL},
+                                               .to = {MACHINE_SWITCH, 0}},
+                                      .client = {3, PORT_POOL},
+                                      .mode = FISSION_EXCLUSIVE,
+                                      .hops = countof(probe.step),
+                                      .count = countof(probe.step)};
+    fisslock_switch_packet(k.decider, &probe, sizeof probe, k.now, &k.out);
+    CHECK_EQ(k.out.packets, 1);
+    const struct fission_packet *sent = (const void *)outbox_packet(&k.out, 0);
+    CHECK(sent->head.to.port == PORT_SERVER && sent->hops == countof(probe.step));
+    outbox_clear(&k.out);
+    kit_free(&k);
+    begin(FISSLOCK_RESTLESS);
+    k.fate = keep_hands;
+    kit_acquire(&k, 2, 0, X);
+    kit_wait(&k, LEASE / 8);
+    CHECK(k.kept && !in_switch()); /* lent, and on its way */
+    fisslock_server_packet(k.server, &probe, sizeof probe, k.now, &k.out);
+    CHECK_EQ(k.out.packets, 0);
+    kit_free(&k);
+}
+
 int main(void)
 {
     served();
@@ -242,5 +301,7 @@ int main(void)
     server_lost();
     switch_lost();
     both_lost();
+    moved_to_lost();
+    long_probe();
     return 0;
 }

@@ -30,7 +30,7 @@ static void start(uint32_t features, bool fresh)
 
 static const struct coord_packet *hears(const void *packet, uint32_t len)
 {
-    uint32_t n = coordinator_packet(&c, packet, len, net_v4(1, 7), now, answer);
+    uint32_t n = coordinator_packet(&c, packet, len, net_v4(2, 7), now, answer);
     const struct coord_packet *a = (const struct coord_packet *)(const void *)answer;
     CHECK(!n || (coord_check(answer, n, c.config.space) == a && rack_same_space(&a->identity, &own)));
     return n ? a : NULL;

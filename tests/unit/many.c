@@ -74,7 +74,9 @@ static void test_damaged(void)
     for (unsigned bit = 8 * offsetof(struct many_front, many); bit < 8 * sizeof *f; bit++) {
         struct datagram d = good;
         d.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        CHECK(!many_sound(d.data, d.len));
+        unsigned mark = bit - 8 * (unsigned)offsetof(struct many_front, many.settled);
+        CHECK_EQ(many_sound(d.data, d.len), mark < 32 && mark % 16 < 4); /* a mark of one of the four parts: an answer */
+        CHECK(!many_sound(d.data, d.len) || many_is_answer(d.data));
     }
     struct datagram d = good;
     struct packet_head *part = (struct packet_head *)(void *)(d.data + sizeof *f + PART);
@@ -91,10 +93,34 @@ static void test_damaged(void)
     f->many.eighths[0] = 5; /* shorter than a head */
     f->many.eighths[1] = 17;
     CHECK(!many_sound(d.data, d.len));
+    d = make(2);
+    f = (struct many_front *)(void *)d.data;
+    f->many.settled = f->many.singly = 1; /* both */
+    CHECK(!many_sound(d.data, d.len));
     struct packet_head h = head(1);
     CHECK(!many_takes(&h, 47) && !many_takes(&h, 50) && many_takes(&h, 48) && !many_takes(&h, PACKET_MAX));
     h.features = PACKET_TAGGED;
     CHECK(!many_takes(&h, 48));
+}
+
+/* The parts of an answer: those that count, and those that their sender sends again. */
+static void test_marks(void)
+{
+    struct datagram d = make(6);
+    struct many_front *f = (struct many_front *)(void *)d.data;
+    const struct packet_head *h;
+    unsigned answered = 0, singly = 0;
+    uint32_t at = 0, len;
+    CHECK(!many_is_answer(d.data));
+    f->many.settled = 0x09;
+    f->many.singly = 0x24;
+    CHECK(many_sound(d.data, d.len) && many_is_answer(d.data));
+    for (unsigned i = 0; (h = many_next(d.data, &i, &at, &len)); answered |= 1u << (i - 1))
+        CHECK_EQ((const uint8_t *)h - d.data, (ptrdiff_t)(sizeof *f + (i - 1) * PART));
+    for (unsigned i = 0; (h = many_next_singly(d.data, &i, &at, &len)); singly |= 1u << (i - 1))
+        CHECK_EQ((const uint8_t *)h - d.data, (ptrdiff_t)(sizeof *f + (i - 1) * PART));
+    CHECK_EQ(answered, 0x12);
+    CHECK_EQ(singly, 0x24);
 }
 
 /* Random bytes are never read beyond their end (with the address sanitizer). */
@@ -167,6 +193,7 @@ int main(void)
 {
     test_whole();
     test_damaged();
+    test_marks();
     test_random();
     test_sockets();
     return 0;

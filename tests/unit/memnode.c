@@ -6,6 +6,8 @@
 #include "lib/rng.h"
 #include "tests/check.h"
 
+#include <pthread.h>
+
 #define BYTES 4096u
 #define CLIENTS 4u
 #define LEASE_NS NS_PER_S
@@ -220,6 +222,18 @@ static void test_refused(void)
     wrong = a, wrong.head.version++;
     CHECK_EQ(addition(n, &wrong, 1, &old), -1);
     CHECK_EQ(c->foreign, 3);
+    for (unsigned features = 0; features < 2; features++) { /* a client of another release is told so, and gets no number */
+        struct packet p = {.len = sizeof(struct verbs_connect)};
+        *head_of(&p) = (struct verbs_head){.magic = VERBS_MAGIC,
+                                           .version = (uint8_t)(VERBS_VERSION + !features),
+                                           .features = features,
+                                           .type = VERBS_CONNECT,
+                                           .len = (uint16_t)p.len};
+        CHECK_EQ(feed(n, &p), VERBS_OTHER);
+        CHECK_EQ(head_of(&p)->version, VERBS_VERSION);
+        CHECK_EQ(head_of(&p)->life, 0);
+    }
+    CHECK_EQ(c->foreign, 5);
     CHECK_EQ(memory[0], 0);
     memnode_free(n);
 }
@@ -272,6 +286,38 @@ static void test_malformed(void)
     CHECK_EQ(feed(n, &p), -1);
     CHECK_EQ(memory[0], 0);
     CHECK_EQ(addition(n, &a, 1, &old), VERBS_OK); /* and nothing of it is in the way */
+    memnode_free(n);
+}
+
+/* One word more than the reply cache has is refused, and as many are not: atomics, and READs before a change. A READ that no change
+ * follows is not kept. A request that comes again with other results than were kept is refused, too. */
+static void test_cache_full(void)
+{
+    struct memnode *n = open_node();
+    const uint64_t ones[VERBS_KEPT_WORDS + 1] = {1};
+    uint64_t sequence = 1;
+    struct peer a;
+    CHECK_EQ(connect_as(n, 1, "space", &a), VERBS_OK);
+    for (unsigned over = 0; over < 2; over++) {
+        struct packet atomics = begin(&a, VERBS_BATCH, sequence), reads = begin(&a, VERBS_BATCH, sequence + !over);
+        for (unsigned i = 0; i < VERBS_KEPT_WORDS / 2; i++)
+            add(&atomics, VERBS_FAA, 16, 0, ones, 2);
+        if (over)
+            add(&atomics, VERBS_FAA, 8, 16, ones, 1);
+        CHECK_EQ(feed(n, &atomics), over ? VERBS_BAD : VERBS_OK);
+        add(&reads, VERBS_READ, 0, 0, ones, VERBS_KEPT_WORDS + over);
+        add(&reads, VERBS_WRITE, 0, 16, ones, 1);
+        CHECK_EQ(feed(n, &reads), over ? VERBS_BAD : VERBS_OK);
+        CHECK_EQ(memory[0], VERBS_KEPT_WORDS / 2);
+        CHECK_EQ(memory[2], 1);
+        sequence = 3;
+    }
+    struct packet p = begin(&a, VERBS_BATCH, sequence), other = begin(&a, VERBS_BATCH, sequence);
+    add(&p, VERBS_READ, 0, 0, ones, VERBS_KEPT_WORDS + 1);
+    CHECK_EQ(feed(n, &p), VERBS_OK);
+    add(&other, VERBS_FAA, 8, 0, ones, 1);
+    CHECK_EQ(feed(n, &other), VERBS_BAD);
+    CHECK_EQ(memory[0], VERBS_KEPT_WORDS / 2);
     memnode_free(n);
 }
 
@@ -378,6 +424,50 @@ static void test_waits(void)
     memnode_free(n);
 }
 
+/* ---- CPUs that use the memory, too ---- */
+
+#define ORDER_ROUNDS 200000
+#define ORDER_X 1024
+#define ORDER_Y 2048
+static uint64_t missed[ORDER_ROUNDS + 1]; /* the last store of y after which x was not yet this */
+
+static void *order_cpu(void *arg)
+{
+    (void)arg;
+    for (uint64_t y = 1, x = 0; x < ORDER_ROUNDS; y++) {
+        __atomic_store_n(&memory[ORDER_Y / 8], y, __ATOMIC_SEQ_CST);
+        uint64_t now = __atomic_load_n(&memory[ORDER_X / 8], __ATOMIC_SEQ_CST);
+        while (x < now)
+            missed[++x] = y - 1;
+    }
+    return NULL;
+}
+
+/* A CPU sees a WRITE before the READ behind it is executed, as Peterson's lock between alock's cohorts needs. Either the CPU sees
+ * x, or the READ sees y. */
+static void test_order(void)
+{
+    static uint64_t seen[ORDER_ROUNDS + 1];
+    struct memnode *n = open_node();
+    struct peer a;
+    pthread_t cpu;
+    const uint64_t none = 0;
+    CHECK_EQ(connect_as(n, 1, "space", &a), VERBS_OK);
+    CHECK_EQ(pthread_create(&cpu, NULL, order_cpu, NULL), 0);
+    for (uint64_t x = 1; x <= ORDER_ROUNDS; x++) {
+        struct packet p = begin(&a, VERBS_BATCH, x);
+        add(&p, VERBS_WRITE, 0, ORDER_X, &x, 1);
+        const uint64_t *y = add(&p, VERBS_READ, 0, ORDER_Y, &none, 1);
+        CHECK_EQ(feed(n, &p), VERBS_OK);
+        seen[x] = *y;
+    }
+    CHECK_EQ(pthread_join(cpu, NULL), 0);
+    for (unsigned i = 1; i <= ORDER_ROUNDS; i++)
+        if (seen[i] < missed[i])
+            CHECK_FAIL("round %u: neither saw the other's store", i);
+    memnode_free(n);
+}
+
 int main(void)
 {
     CHECK(memnode_bytes_per_client() <= 4096);
@@ -385,7 +475,9 @@ int main(void)
     test_once();
     test_refused();
     test_malformed();
+    test_cache_full();
     test_lives();
     test_waits();
+    test_order();
     return 0;
 }

@@ -19,6 +19,7 @@ static struct service_answer answer;
 static struct host {
     uint16_t machine;
     uint32_t life;
+    uint64_t nonce; /* of its JOIN */
     struct host_names names;
     uint64_t used; /* indexes, a bit each */
 } hosts[MACHINES + 1];
@@ -61,14 +62,14 @@ static void join(enum coord_role role, uint64_t nonce, uint16_t port)
     if (role != COORD_HOST)
         return;
     struct host *h = &hosts[w->packet.head.to.machine];
-    *h = (struct host){.machine = w->packet.head.to.machine, .life = w->packet.head.generation};
+    *h = (struct host){.machine = w->packet.head.to.machine, .life = w->packet.head.generation, .nonce = nonce};
 }
 
 static void beat(const struct host *h)
 {
     struct coord_beat b;
     memset(&b, 0, sizeof b);
-    coord_make(&b.packet, COORD_BEAT, "test", &service.coordinator.config.identity, 1);
+    coord_make(&b.packet, COORD_BEAT, "test", &service.coordinator.config.identity, h->nonce);
     b.packet.head.from.machine = h->machine;
     b.packet.head.epoch = h->life;
     b.packet.code = coord_config_sum(&service.coordinator.config);
@@ -121,7 +122,7 @@ static void answer_round(struct host *h, const struct coord_retire *r)
     uint64_t used;
     if (!host_names_retire(&h->names, r, uses, h, now, NULL, &used))
         return;
-    coord_make(&p, COORD_RETIRED, "test", &service.coordinator.config.identity, 0);
+    coord_make(&p, COORD_RETIRED, "test", &service.coordinator.config.identity, h->nonce);
     p.head.from.machine = h->machine;
     p.head.epoch = h->life;
     p.head.index = used;

@@ -259,6 +259,20 @@ static void data(void)
     CHECK_EQ(result(), 0);
 }
 
+/* The server's place was given to another one: a grant of the old one, to which the switch passed the request on, is not taken. */
+static void replaced(void)
+{
+    asks(false, PAWL_EXCLUSIVE);
+    uint64_t dropped = stale();
+    netlock_server_since(host, SERVER, 8, &out);
+    netlock_server_since(host, SERVER, 6, &out);     /* a late one changes nothing */
+    netlock_server_since(host, SERVER + 1, 9, &out); /* no server's */
+    hears(asked, NETLOCK_GRANT, the_server, 0);      /* in life 7 */
+    CHECK(stale() == dropped + 1 && result() == -EINPROGRESS);
+    hears(asked, NETLOCK_GRANT, the_switch, 0);
+    CHECK_EQ(result(), 0);
+}
+
 /* A head leaves nothing of what was in the memory before. */
 static void heads(void)
 {
@@ -279,6 +293,7 @@ int main(void)
     elsewhere(1);
     elsewhere(2);
     data();
+    replaced();
     free(host);
     return 0;
 }

@@ -29,6 +29,7 @@ static struct {
     struct wire_packet kept; /* held back */
     uint8_t keep;            /* the next packet of this type is */
     unsigned stopped;        /* a host that does nothing; HOSTS: none */
+    bool cut;                /* host 0 and the server do not hear each other */
     unsigned seen[NETLOCK_TYPES];
     uint64_t value[LOCKS], done;
 } rack;
@@ -101,9 +102,16 @@ static void restart_server(void)
     netlock_server_apply(rack.server, apply, &rack);
 }
 
+static bool is_cut(const struct packet_head *h)
+{
+    return rack.cut && ((h->from.machine == 1 && h->to.machine == SERVER) || (h->from.machine == SERVER && h->to.machine == 1));
+}
+
 static void deliver(const struct wire_packet *p)
 {
     const struct packet_head *h = (const void *)p->data;
+    if (is_cut(h))
+        return;
     rack.seen[h->type]++;
     if (h->to.machine == MACHINE_SWITCH)
         netlock_switch_packet(rack.net_switch, h, p->len, rack.now, &out);
@@ -304,6 +312,30 @@ static void given_up(void)
     release(0, 1);
 }
 
+/* Given up while the lease at the server lapses. The lock is another host's when the answer comes: it is not held by both. */
+static void given_up_and_lapsed(void)
+{
+    begin(NETLOCK_SERVERS_ONLY);
+    rack.keep = NETLOCK_ANSWER;
+    ask(0, 0, 1, 5, false);
+    deliver_all();
+    CHECK_EQ(rack.done, 1);
+    rack.cut = true;
+    pass_time(LEASE_NS * 7 / 10, HOSTS);
+    CHECK_EQ(netlock_give_up(rack.host[0], 0, -ETIMEDOUT, rack.now, &out), PACKET_WAIT);
+    send_all();
+    ask(1, 0, 1, 6, false);
+    pass_time(LEASE_NS * 45 / 100, HOSTS);
+    CHECK_EQ(result(1, 0), 0);
+    CHECK_EQ(result(0, 0), -EINPROGRESS);
+    rack.cut = false;
+    pass_time(LEASE_NS * 4 / 10, HOSTS);
+    CHECK(requests_hold(rack.host[1], 0) && !requests_hold(rack.host[0], 0));
+    CHECK_EQ(result(0, 0), -PAWL_EUNKNOWN); /* it was done, and the reply is of a lost hold */
+    CHECK_EQ(rack.value[1], 6);
+    release(1, 0);
+}
+
 /* The data server has lost its memory: the outcome is unknown, and the server's next life does not do it again. */
 static void forgotten(void)
 {
@@ -417,6 +449,7 @@ int main(void)
     fenced(false);
     fenced(true);
     given_up();
+    given_up_and_lapsed();
     forgotten();
     under_a_hold();
     limits();

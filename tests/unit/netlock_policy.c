@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NetLock's policies (4.4) in a small rack, packets carried by hand: what an operator asks of a running switch, what it refuses,
- * and quotas as hosts meet them, for locks in the switch and on the server. */
+ * and quotas as hosts meet them, for locks in the switch and on the server. And a server that lost its memory. */
 #include "designs/netlock/server.h"
 #include "designs/netlock/switch.h"
 #include "designs/packet/requests.h"
@@ -329,6 +329,33 @@ static void bad_probe(void)
     end();
 }
 
+/* A server that lost its memory does not know who holds: it grants once the leases that it may have given have ended. Whether the
+ * next holder came too early. */
+static bool restarted_server(uint64_t mistakes)
+{
+    begin(NETLOCK_SERVERS_ONLY);
+    const struct packet_ask first = {.request = 0, .mode = PAWL_EXCLUSIVE, .index = 1},
+                            second = {.request = 1, .mode = PAWL_EXCLUSIVE, .index = 1};
+    CHECK_EQ(netlock_acquire(host, &first, now, &out), PACKET_WAIT);
+    settle();
+    CHECK(requests_hold(host, 0));
+    uint64_t until =
+        netlock_expiry(host, 0); /* so long the first client holds, unless it hears otherwise, which it does not here */
+    CHECK(until > now && until < UINT64_MAX);
+    memset(server, 0, netlock_server_bytes(&config));
+    config.mistakes = mistakes;
+    netlock_server_init(server, &config, SERVER, 2, false, now);
+    CHECK_EQ(netlock_acquire(host, &second, now, &out), PACKET_WAIT);
+    settle();
+    while (!requests_hold(host, 1)) {
+        CHECK(now < until + 2 * config.lease_ns);
+        pass(NS_PER_MS);
+    }
+    bool early = now < until;
+    end();
+    return early;
+}
+
 /* A packet needed too many passes: the control plane goes on with it, and counts the writers of every lock. None was wrong. */
 static void recounts(void)
 {
@@ -351,6 +378,8 @@ static void recounts(void)
 
 int main(void)
 {
+    CHECK(!restarted_server(0));
+    CHECK(restarted_server(NETLOCK_MISTAKE_HASTY_SERVER)); /* of busted-netlock-hasty */
     recounts();
     bad_probe();
     ports(0);

@@ -30,6 +30,7 @@ static struct outbox out;
 static uint64_t now;
 static struct netlock_table said; /* by the latest answer */
 static uint8_t flags;
+static uint32_t follows = LIFE; /* life of the steward that members follow */
 
 static const struct place original = {MACHINE_SWITCH, 0}, backup = {MACHINE_SWITCH, 1};
 
@@ -55,6 +56,7 @@ static bool beat_with(struct place from, uint32_t life, const struct netlock_tab
     outbox_clear(&out);
     struct netlock_packet *p = netlock_beat(&config, t, life, from, now, until, &out);
     p->flags |= more;
+    p->ticket = follows;
     uint32_t len = out.packet[0].len;
     memcpy(packet, p, len);
     outbox_clear(&out);
@@ -63,6 +65,10 @@ static bool beat_with(struct place from, uint32_t life, const struct netlock_tab
         return false;
     CHECK_EQ(out.packets, 1);
     const struct netlock_packet *a = (const void *)outbox_packet(&out, 0);
+    if (a->head.type == NETLOCK_FOLLOW) {
+        CHECK(a->head.epoch == LIFE && a->ticket == life && a->head.to.machine == from.machine && a->head.to.port == from.port);
+        return false;
+    }
     CHECK(a->head.type == NETLOCK_TERM && a->head.to.machine == from.machine && a->head.to.port == from.port);
     CHECK(a->head.from.machine == MACHINE_STEWARD && a->head.epoch == LIFE && a->stamp == now && a->ticket == life);
     CHECK_EQ(netlock_table_read(&config, a, out.packet[0].len, &said), 0);
@@ -273,6 +279,41 @@ static void remembers(void)
     CHECK(said.term == 50 && said.number == 0 && slot(0)->owner == 0 && slot(0)->term == 60);
 }
 
+/* What a member reports counts when the member follows this steward. A TERM of the one before that comes late is void then: the
+ * member could take up an assignment that it has not reported. */
+static void late_term(uint64_t mistakes)
+{
+    struct rack_config c = config;
+    struct netlock_table mine = {0}, taken;
+    struct packet_drops dropped = {0};
+    uint64_t until = now + 1, late_stamp;
+    c.mistakes = mistakes;
+    begin(false, 0);
+    s.config.mistakes = mistakes;
+    follows = 0;
+    late_stamp = now; /* of a BEAT that the steward before has answered */
+    CHECK(!beat_with(original, 1, &before, 0, until) && !beat(backup, 1) && !beat(server(0), 1) && !beat(server(1), 1));
+    CHECK_EQ(beat(server(2), 1), mistakes != 0);
+    const struct netlock_packet *follow = (const void *)outbox_packet(&out, 0);
+    CHECK_EQ(follow->head.type, mistakes ? NETLOCK_TERM : NETLOCK_FOLLOW);
+    now++;
+    if (!mistakes)
+        CHECK(!netlock_table_hear(&c, follow, sizeof *follow, 1, 0, now, &dropped, &mine.steward, &taken) && mine.steward == LIFE);
+    struct outbox *box = calloc(1, sizeof *box);
+    const struct netlock_table old = {.term = 45, .number = 0, .active_life = 1};
+    struct netlock_packet *late =
+        netlock_table_write(&c, &old, NETLOCK_TERM, LIFE - 1, (struct place){MACHINE_STEWARD, PORT_POOL}, original, box);
+    late->stamp = late_stamp;
+    late->ticket = 1;
+    uint64_t lease = netlock_table_hear(&c, late, box->packet[0].len, 1, 0, now, &dropped, &mine.steward, &taken);
+    CHECK_EQ(lease != 0, mistakes != 0);
+    free(box);
+    follows = LIFE + 1; /* and a steward that was deposed gives no lease to a member that follows another one */
+    uint64_t all = s.drops.stale;
+    CHECK(!beat(backup, 1) && s.drops.stale == all + 1);
+    follows = LIFE;
+}
+
 /* Else it waits until all leases have ended, and gives everything anew. */
 static void forgets(void)
 {
@@ -393,6 +434,8 @@ int main(void)
     toggles();
     remembers();
     forgets();
+    late_term(0);
+    late_term(NETLOCK_MISTAKE_OLD_STEWARD);
     bad_packets();
     quotas();
     return 0;

@@ -16,6 +16,7 @@
 static _Alignas(16) uint64_t memory[BYTES / 8];
 static struct udp here;
 static bool stop;
+static bool other; /* the node speaks a later version */
 
 enum { SUM = 0, TURN = 1, OWN = 16 };
 
@@ -41,7 +42,11 @@ static void *serve(void *arg)
             struct verbs_wait wake;
             struct udp_out out = {.to = batch.packet[i].from, .data = batch.packet[i].data};
             memcpy(&from, &batch.packet[i].from, sizeof from);
+            uint8_t *version = &((struct verbs_head *)(void *)batch.packet[i].data)->version;
+            bool later = __atomic_load_n(&other, __ATOMIC_ACQUIRE);
+            *version = (uint8_t)(*version - later); /* as such a node sees it: older than its own */
             out.len = memnode_packet(node, batch.packet[i].data, batch.packet[i].len, &from, world_now(&world_real), i);
+            *version = (uint8_t)(*version + later);
             if (out.len)
                 udp_send(&here, &out, 1);
             out.data = &wake;
@@ -86,6 +91,9 @@ int main(void)
     CHECK_EQ(pthread_create(&server, NULL, serve, NULL), 0);
     CHECK_EQ(node_udp_open(&ep, here.at, (struct net_addr){0}), 0);
     ep.node.patience_ns = 60 * NS_PER_S; /* every outcome becomes known */
+    __atomic_store_n(&other, true, __ATOMIC_RELEASE);
+    CHECK_EQ(fab_node_connect(&ep.node, "space", 6, world_now(&world_real) + 20 * NS_PER_S), -EPROTONOSUPPORT);
+    __atomic_store_n(&other, false, __ATOMIC_RELEASE);
     CHECK_EQ(fab_node_connect(&ep.node, "elsewhere", 7, world_now(&world_real) + 20 * NS_PER_S), -ENOENT);
     CHECK_EQ(fab_node_connect(&ep.node, "space", 8, world_now(&world_real) + 20 * NS_PER_S), 0);
     CHECK_EQ(fab_node_set_own(&ep.node, OWN * 8, THREADS * 8), 0);

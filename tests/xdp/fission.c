@@ -2,8 +2,7 @@
 /* FissLock's decider in the kernel, packet in and packet out: it does what its stages do in this process, packet by packet; two
  * CPUs at once exclude each other; nothing bad changes a lock. */
 #include "designs/fisslock/spill.h"
-#include "lib/rng.h"
-#include "tests/xdp/packets.h"
+#include "tests/xdp/fission_hand.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -11,15 +10,7 @@
 
 #define LOCKS 16
 
-static struct plane *p;
 static struct rebuild_lock *locks;
-
-static struct fission_packet request(uint8_t type, uint8_t mode, uint64_t index)
-{
-    struct fission_packet f = {.head = test_head(PACKET_FISSION, type), .mode = mode, .old_mode = mode, .client = {1, 5001}};
-    f.head.index = index;
-    return f;
-}
 
 static struct test_frame framed(const struct fission_packet *f)
 {
@@ -100,7 +91,7 @@ static void two_out_of_one(void)
         CHECK_EQ(test_pass(p, &in, &out), XDP_REDIRECT);
         /* Both copies are as `out`; now and then one is lost. */
         struct plane_run run = {.in = out.bytes, .in_len = out.len, .out = copy.bytes, .out_len = sizeof copy.bytes};
-        CHECK_EQ(plane_run(plane_program(p, "twin_probe"), &run), 0);
+        CHECK_EQ(test_run(plane_program(p, "twin_probe"), &run), 0);
         CHECK_EQ(run.verdict, XDP_PASS);
         CHECK_EQ(content(&copy).head.type, FISSION_GRANT);
         CHECK_EQ(content(&copy).head.nonce, i);
@@ -110,7 +101,7 @@ static void two_out_of_one(void)
         if (i % 7 == 3)
             continue;
         run.out_len = sizeof copy.bytes;
-        CHECK_EQ(plane_run(plane_program(p, "twin_probe"), &run), 0);
+        CHECK_EQ(test_run(plane_program(p, "twin_probe"), &run), 0);
         CHECK_EQ(run.verdict, XDP_PASS);
         CHECK_EQ(content(&copy).head.type, FISSION_ACQUIRE);
         CHECK_EQ(content(&copy).head.nonce, i);
@@ -122,7 +113,7 @@ static void two_out_of_one(void)
     struct test_frame late = out;
     late.udp.check = 0x7777;
     struct plane_run run = {.in = late.bytes, .in_len = late.len, .out = copy.bytes, .out_len = sizeof copy.bytes};
-    CHECK_EQ(plane_run(plane_program(p, "twin_probe"), &run), 0);
+    CHECK_EQ(test_run(plane_program(p, "twin_probe"), &run), 0);
     CHECK_EQ(run.verdict, XDP_DROP);
     test_reason(p, PLANE_LOST_TWIN);
 }
@@ -153,8 +144,8 @@ static void heads(const struct fission_packet *good)
     f.head.version--;
     refused("another version", &f, PLANE_VERSION);
     f = *good;
-    f.head.features = PACKET_MANY;
-    refused("several requests", &f, PLANE_VERSION);
+    f.head.features = PACKET_TAGGED;
+    refused("with a tag", &f, PLANE_VERSION);
 }
 
 static void bad_packets(void)
@@ -173,8 +164,10 @@ static void bad_packets(void)
     f.head.generation = 1;
     refused("generation", &f, PLANE_EPOCH);
     f = good;
-    f.mode = 3;
+    f.mode = 4;
     refused("mode", &f, PLANE_TYPE);
+    f.mode = FISSION_PLACE;
+    refused("a place that would be counted", &f, PLANE_TYPE);
     f = good;
     f.head.type = 0;
     refused("type", &f, PLANE_TYPE);
@@ -229,27 +222,6 @@ static void bad_packets(void)
 
 /* ---- as the stages do here ---- */
 
-static struct fission_packet random_packet(struct rng *rng)
-{
-    static const uint8_t types[] = {FISSION_ACQUIRE, FISSION_RELEASE, FISSION_FREE, FISSION_GRANT,  FISSION_ACK,
-                                    FISSION_REFUSED, FISSION_FLAGS,   FISSION_LOOK, FISSION_ANSWER, FISSION_TAKE,
-                                    FISSION_PROBE,   FISSION_CHASE,   FISSION_ASK};
-    struct fission_packet f =
-        request(types[rng_below(rng, countof(types))], (uint8_t)(1 + rng_below(rng, 2)), rng_below(rng, LOCKS));
-    uint64_t word = locks[f.head.index].word;
-    f.old_mode = (uint8_t)(1 + rng_below(rng, 2));
-    f.client = (struct place){(uint16_t)(1 + rng_below(rng, 3)), (uint16_t)(5000 + rng_below(rng, 3))};
-    f.head.from = rng_below(rng, 4) ? f.client : (struct place){(uint16_t)(1 + rng_below(rng, 3)), PORT_POOL};
-    f.head.to = (struct place){(uint16_t)(1 + rng_below(rng, 3)), (uint16_t)(5000 * rng_below(rng, 2))};
-    f.head.nonce = rng_next(rng);
-    f.flags = (uint16_t)(rng_next(rng) & rng_next(rng) & 0x3ff);
-    uint32_t term = fission_word_term(word), former = (term - 1) & FISSION_TERM_MASK;
-    uint64_t dice = rng_below(rng, 16);
-    f.term = dice > 1 ? term : dice ? former : (uint32_t)rng_below(rng, FISSION_TERM_MASK);
-    f.inca = (uint16_t)(rng_below(rng, 4) ? fission_word_inca(word) : rng_below(rng, 3));
-    return f;
-}
-
 static void as_the_stages(uint32_t options)
 {
     const struct fission_policy policy = {.options = options};
@@ -265,7 +237,7 @@ static void as_the_stages(uint32_t options)
     CHECK_EQ(test_pass(p, &first, &answer), XDP_TX);
     CHECK_EQ(content(&answer).head.type, FISSION_ACQUIRE);
     for (int i = 0; i < 20000; i++) {
-        struct fission_packet f = random_packet(&rng), want = f;
+        struct fission_packet f = random_packet(&rng, locks, LOCKS), want = f;
         struct fission_meta m = {0};
         uint64_t word = locks[f.head.index].word, token = locks[f.head.index].token;
         struct test_frame in = framed(&f), out;
@@ -355,7 +327,7 @@ static void as_in_memory(void)
     unsigned outdated = 0, later = 0, over = 0;
     rng_seed(&rng, 8);
     for (int i = 0; i < 20000; i++) {
-        struct fission_packet f = random_packet(&rng);
+        struct fission_packet f = random_packet(&rng, locks, LOCKS);
         struct rebuild_lock want = locks[f.head.index];
         uint32_t before = want.age.generation;
         uint64_t dice = rng_below(&rng, 16);

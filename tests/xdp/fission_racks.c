@@ -176,7 +176,7 @@ static void apart(void)
 {
     struct plane_host h = {
         .mac = {htons(0x0200), 0, htons(2)}, .pool_port = htons(4700), .ip = htonl(0x0a000002), .ifindex = 1, .apart = 1};
-    CHECK_EQ(plane_set_host(p, 2, &h), 0);
+    CHECK_EQ(test_set_host(p, 2, &h), 0);
     plane_live(p)->closed = PLANE_REBUILDING;
     CHECK_EQ(renew(1).packet.flags, FISSION_CLOSED);
     CHECK_EQ(renew(2).packet.flags, FISSION_CLOSED | FISSION_DENIED);

@@ -92,7 +92,7 @@ static void passing(void)
     CHECK_EQ(expect("a census of the switch", &f, XDP_TX, NO_REASON).head.type, FISSION_ANSWER);
     /* Behind a port that the switch has not. */
     struct plane_host h = {.mac = {htons(0x0200), 0, htons(3)}, .pool_port = htons(4700), .ip = htonl(0x0a000003), .ifindex = 77};
-    CHECK_EQ(plane_set_host(p, 3, &h), 0);
+    CHECK_EQ(test_set_host(p, 3, &h), 0);
     f = packet(FISSION_CHASE, 2, 5);
     f.head.to = (struct place){3, PORT_POOL};
     expect("no such port", &f, XDP_DROP, NO_REASON);
@@ -144,15 +144,15 @@ static void copies(void)
     in = test_frame(&f, sizeof f);
     CHECK_EQ(test_pass(p, &in, &out), XDP_REDIRECT);
     struct plane_run run = {.in = out.bytes, .in_len = out.len, .out = copy.bytes, .out_len = sizeof copy.bytes};
-    CHECK_EQ(plane_run(plane_program(p, "twin_probe"), &run), 0);
+    CHECK_EQ(test_run(plane_program(p, "twin_probe"), &run), 0);
     CHECK_EQ(run.verdict, XDP_DROP);
     test_reason(p, PLANE_UNKNOWN);
     run.out_len = sizeof copy.bytes;
-    CHECK_EQ(plane_run(plane_program(p, "twin_probe"), &run), 0);
+    CHECK_EQ(test_run(plane_program(p, "twin_probe"), &run), 0);
     CHECK_EQ(run.verdict, XDP_PASS); /* the agent hears of it */
     test_reason(p, NO_REASON);
     run = (struct plane_run){.in = out.bytes, .in_len = FRAME_HEADS + 79, .out = copy.bytes, .out_len = sizeof copy.bytes};
-    CHECK_EQ(plane_run(plane_program(p, "twin_probe"), &run), 0);
+    CHECK_EQ(test_run(plane_program(p, "twin_probe"), &run), 0);
     CHECK_EQ(run.verdict, XDP_DROP); /* cut off */
     /* On the inner end of an in-path switch's loop they are addressed already. */
     struct packet_head h;
@@ -161,12 +161,12 @@ static void copies(void)
         h.to.machine = machine;
         memcpy(out.packet, &h, sizeof h);
         run = (struct plane_run){.in = out.bytes, .in_len = out.len, .out = copy.bytes, .out_len = sizeof copy.bytes};
-        CHECK_EQ(plane_run(plane_program(p, "twin_in"), &run), 0);
+        CHECK_EQ(test_run(plane_program(p, "twin_in"), &run), 0);
         CHECK_EQ(run.verdict, XDP_DROP); /* there is no such port, or it is unknown */
         test_reason(p, machine == 4 ? PLANE_UNKNOWN : NO_REASON);
     }
     run.in_len = FRAME_HEADS;
-    CHECK_EQ(plane_run(plane_program(p, "twin_in"), &run), 0);
+    CHECK_EQ(test_run(plane_program(p, "twin_in"), &run), 0);
     CHECK_EQ(run.verdict, XDP_DROP);
     test_reason(p, NO_REASON);
 }
@@ -180,7 +180,7 @@ static void no_such_lock(void)
         .locks_max = LOCKS / 2};
     struct fission_packet f = packet(FISSION_ACQUIRE, 1, LOCKS - 1);
     plane_close(p, PLANE_REMOVE);
-    CHECK_EQ(plane_open(&o, &p), 0);
+    CHECK_EQ(test_open(&o, &p), 0);
     test_reason(p, ANY_REASON);
     expect("beyond the map", &f, XDP_DROP, PLANE_INDEX);
 }

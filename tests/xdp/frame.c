@@ -34,8 +34,11 @@ static void echo_comes_back(void)
     CHECK_EQ(out.udp.source, in.udp.dest);
     CHECK_EQ(out.udp.check, 0);
     CHECK_EQ(test_sum(&out.ip, sizeof out.ip, 0), 0xffff);
-    CHECK(!memcmp(out.packet, in.packet, sizeof(struct packet_head)));
+    struct packet_head back = test_head(PACKET_ECHO, ECHO_BACK);
+    CHECK(!memcmp(out.packet, &back, sizeof back));
     test_reason(p, NO_REASON);
+    in = test_frame(&back, sizeof back);
+    expect("the answer to an echo", &in, XDP_DROP, PLANE_TYPE);
 }
 
 static void send_to(struct place to, uint16_t port)
@@ -202,6 +205,25 @@ static void learn_hosts(void)
     struct test_frame old = test_frame(&h, sizeof h);
     expect("here, in an older life", &old, XDP_DROP, PLANE_EPOCH);
     send_to((struct place){5, PORT_POOL}, 4700);
+    /* The coordinator has told of the host: another life, and another address, are for the control process, and teach nothing. */
+    void *hosts;
+    uint64_t bytes;
+    CHECK_EQ(plane_map(p, "hosts", &hosts, &bytes), 0);
+    struct plane_host *given = &((struct plane_host *)hosts)[5];
+    given->given_life = 9;
+    given->given_ip = htonl(0x0a000005);
+    struct test_frame forged = f;
+    forged.packet[offsetof(struct packet_head, epoch) + 3] = 0xff;
+    expect("here, of a life that was not given", &forged, XDP_PASS, PLANE_FORGED);
+    forged = f;
+    forged.ip.saddr = htonl(0x0a000006);
+    test_ip_sum(&forged);
+    expect("here, from another address", &forged, XDP_PASS, PLANE_FORGED);
+    send_to((struct place){5, PORT_POOL}, 4700);
+    given->life = UINT32_MAX; /* learnt before the coordinator told: the given one counts */
+    expect("here, after a forged one", &f, XDP_DROP, NO_REASON);
+    CHECK_EQ(given->life, 9);
+    given->given_life = 0;
     h.from.machine = TEST_MACHINES + 1;
     f = test_frame(&h, sizeof h);
     expect("here, beyond the rack", &f, XDP_DROP, PLANE_UNKNOWN);

@@ -73,6 +73,8 @@ static uint32_t put_verb(struct rng *r, uint8_t *at, uint32_t left, bool sound)
     if (sizeof op + room > left)
         return 0;
     op.offset = rng_chance(r, 1, 4) ? 4096 - 32 + 16 * rng_below(r, 4) : 16 * rng_below(r, 4);
+    if (!operands && rng_chance(r, 1, 2))
+        op.offset += 8; /* the second word of a pair */
     if (!sound)
         switch (rng_below(r, 6)) {
         case 0:

@@ -69,7 +69,7 @@ static inline void kit_load(const struct rack_config *c, uint64_t now)
                                     .netlock = &kit_at};
     if (plane_missing())
         SKIP("%s", plane_missing());
-    int rc = plane_open(&o, &kit);
+    int rc = test_open(&o, &kit);
     if (rc == -EPERM)
         SKIP("%s", explained());
     if (rc)
@@ -86,7 +86,7 @@ static inline void kit_load(const struct rack_config *c, uint64_t now)
                                      .pool_port = htons(here ? KIT_HERE_PORT : 4700),
                                      .ip = htonl(here ? 0x0a000063u : 0x0a000000u + m),
                                      .ifindex = !here};
-        CHECK_EQ(plane_set_host(kit, m, &h), 0);
+        CHECK_EQ(test_set_host(kit, m, &h), 0);
     }
 }
 
@@ -152,7 +152,7 @@ static inline uint32_t kit_pass(const struct test_frame *in, struct kit_outs *o,
     } else if (verdict == XDP_REDIRECT) { /* to a map of copies: all machines are behind one interface */
         for (unsigned i = 0; i <= FAN_MAX; i++) {
             struct plane_run run = {.in = out.bytes, .in_len = out.len, .out = copy.bytes, .out_len = sizeof copy.bytes};
-            CHECK_EQ(plane_run(plane_program(kit, "fan_probe"), &run), 0);
+            CHECK_EQ(test_run(plane_program(kit, "fan_probe"), &run), 0);
             copy.len = run.out_len;
             if (run.verdict == XDP_DROP)
                 break;
@@ -191,6 +191,32 @@ static inline void kit_packet(const void *packet, uint32_t len, uint64_t now, st
     outbox_clear(&box);
     netlock_switch_packet(kit_memory, packet, len, now, &box);
     kit_add_outbox(o, &box);
+}
+
+/* A datagram with several packets of one machine to the switch, by the program alone. Which parts are to be sent again singly. */
+static inline uint16_t kit_datagram(const struct test_many *d, struct kit_outs *o)
+{
+    static struct test_frame in, out;
+    struct many_front front;
+    const struct packet_head *h;
+    uint32_t at = 0, len, verdict;
+    in = kit_frame(d->bytes, d->len);
+    o->count = 0;
+    verdict = test_pass(kit, &in, &out);
+    CHECK_EQ(plane_mail(kit, kit_mail, o, 0), 0);
+    if (verdict == XDP_DROP)
+        return 0;
+    CHECK_EQ(verdict, XDP_TX);
+    CHECK(out.len == in.len && out.ip.daddr == in.ip.saddr && out.udp.dest == in.udp.source && !out.udp.check);
+    _Alignas(8) uint8_t answer[PACKET_MAX];
+    memcpy(answer, out.packet, out.len - FRAME_HEADS);
+    CHECK(many_sound(answer, out.len - (uint32_t)FRAME_HEADS));
+    for (unsigned i = 0; (h = many_next(answer, &i, &at, &len));)
+        kit_add(o, h, len);
+    for (unsigned i = 0; (h = many_next_singly(answer, &i, &at, &len));) /* as it came */
+        CHECK(!memcmp(h, d->bytes + ((const uint8_t *)h - answer), len));
+    memcpy(&front, answer, sizeof front);
+    return front.many.singly;
 }
 
 #endif

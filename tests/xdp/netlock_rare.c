@@ -103,10 +103,10 @@ static void at_servers(void)
     /* Behind a port that the switch has not. */
     p = ask(NETLOCK_CANCEL, 1, 3, 99, NETLOCK_EXCLUSIVE, COLD);
     struct plane_host h = {.mac = {htons(0x0200), 0, htons(5)}, .pool_port = htons(4700), .ip = htonl(0x0a000005), .ifindex = 77};
-    CHECK_EQ(plane_set_host(kit, KIT_HOSTS + KIT_SERVERS, &h), 0);
+    CHECK_EQ(test_set_host(kit, KIT_HOSTS + KIT_SERVERS, &h), 0);
     expect("no such port", &p, sizeof p, XDP_DROP, NO_REASON);
     h.ifindex = 1;
-    CHECK_EQ(plane_set_host(kit, KIT_HOSTS + KIT_SERVERS, &h), 0);
+    CHECK_EQ(test_set_host(kit, KIT_HOSTS + KIT_SERVERS, &h), 0);
     p.head.family = PACKET_FISSION;
     p.head.to = (struct place){MACHINE_SWITCH, PORT_POOL};
     expect("of another design", &p, sizeof p, XDP_DROP, PLANE_FAMILY);
@@ -200,12 +200,12 @@ static void copies(void)
     f.ip.id = 0x7777;
     f.udp.check = 0x7777;
     test_reason(kit, ANY_REASON);
-    CHECK_EQ(plane_run(plane_program(kit, "fan_probe"), &run), 0);
+    CHECK_EQ(test_run(plane_program(kit, "fan_probe"), &run), 0);
     CHECK_EQ(run.verdict, XDP_DROP);
     test_reason(kit, PLANE_LOST_TWIN);
     run.in_len--;
     run.out_len = sizeof out_frame.bytes;
-    CHECK_EQ(plane_run(plane_program(kit, "fan_probe"), &run), 0);
+    CHECK_EQ(test_run(plane_program(kit, "fan_probe"), &run), 0);
     CHECK_EQ(run.verdict, XDP_DROP);
     test_reason(kit, NO_REASON);
 }

@@ -19,6 +19,7 @@ static struct rack_config config;
 static void *soft, *host[KIT_HOSTS + 1], *server[KIT_SERVERS];
 static struct rng rng;
 static bool converting;     /* holders may convert to the other mode */
+static bool spread;         /* requests are for many locks: most are free */
 static uint64_t now, until; /* until: beyond it what the clocks of both differ by would count */
 static struct {
     uint32_t len;
@@ -26,7 +27,8 @@ static struct {
 } flying[FLYING];
 static unsigned flying_count;
 static struct {
-    unsigned packets, fans, fan_max, controls, codes[8], types[NETLOCK_TYPES], overflows, passed_on, low;
+    unsigned packets, datagrams, together, singly, fans, fan_max, controls, codes[8], types[NETLOCK_TYPES], overflows, passed_on,
+        low;
 } seen;
 
 static void fly(const void *packet, uint32_t len)
@@ -201,15 +203,57 @@ static void use_lock(struct outbox *box)
                                        .priority = (uint8_t)(rng_chance(&rng, 1, 200) ? NETLOCK_PRIORITIES : rng_below(&rng, 3)),
                                        .try = rng_chance(&rng, 1, 8),
                                        .mode = rng_chance(&rng, 2, 3) ? PAWL_SHARED : PAWL_EXCLUSIVE,
-                                       .index = rng_below(&rng, LOCKS)};
+                                       .index = rng_below(&rng, spread ? config.locks : LOCKS)};
         netlock_acquire(host[m], &ask, now, box);
     } else if (rng_chance(&rng, 1, 8) && requests_outcome(host[m], request, &answer) == -EINPROGRESS) {
         netlock_give_up(host[m], request, -ETIMEDOUT, now, box);
     }
 }
 
+/* Packets of one machine to the switch, of those that fly, as parts of a datagram. Those that the program does not decide come
+ * singly afterwards, as their sender would send them. */
+static void deliver_together(uint16_t machine)
+{
+    static struct outbox box;
+    struct test_many d = {0};
+    unsigned left = 0;
+    for (unsigned i = 0; i < flying_count; i++) {
+        struct packet_head h;
+        memcpy(&h, flying[i].bytes, sizeof h);
+        bool fits = h.to.machine == MACHINE_SWITCH && h.from.machine == machine && many_takes(&h, flying[i].len);
+        if (fits && !d.len)
+            test_many_begin(&d, &h);
+        if (!fits || !test_many_add(&d, flying[i].bytes, flying[i].len))
+            flying[left++] = flying[i];
+    }
+    flying_count = left;
+    if (!d.len)
+        return;
+    uint16_t singly = kit_datagram(&d, &outs[0]);
+    const struct packet_head *h;
+    uint32_t at = 0, len;
+    outbox_clear(&box);
+    for (unsigned i = 0; (h = many_next(d.bytes, &i, &at, &len));)
+        if (!(singly >> (i - 1) & 1))
+            netlock_switch_packet(soft, h, len, now, &box);
+    outs[1].count = 0;
+    kit_add_outbox(&outs[1], &box);
+    note(&outs[0]);
+    compare(&outs[0], &outs[1], "a datagram", 0);
+    fly_all(&box);
+    seen.datagrams++;
+    for (unsigned i = 0; (h = many_next(d.bytes, &i, &at, &len));) {
+        seen.singly += singly >> (i - 1) & 1;
+        seen.together += !(singly >> (i - 1) & 1);
+        if (singly >> (i - 1) & 1)
+            at_switches(h, len);
+    }
+}
+
 static void deliver(struct outbox *box)
 {
+    if (rng_chance(&rng, 1, 16))
+        deliver_together((uint16_t)(1 + rng_below(&rng, KIT_HOSTS)));
     if (!flying_count)
         return;
     static _Alignas(8) uint8_t packet[PACKET_MAX];
@@ -315,7 +359,7 @@ static bool trial(uint64_t seed, uint64_t options, enum clock clock, bool polici
         CHECK_EQ(netlock_set_quota(soft, 1, 1, 50), 0); /* one in a second: */
         CHECK_EQ(netlock_set_quota(kit_memory, 1, 1, 50), 0);
     }
-    until = quota ? now + NS_PER_S * 9 / 10 : UINT64_MAX; /* before the first of them is due */
+    until = quota ? host_now() + NS_PER_S * 9 / 10 : UINT64_MAX; /* before the first of them is due; loading took its time */
     for (unsigned i = 0; i < STEPS && now < until; i++) {
         uint64_t dice = rng_below(&rng, 10);
         now = later(clock);
@@ -343,13 +387,16 @@ static bool trial(uint64_t seed, uint64_t options, enum clock clock, bool polici
     }
     printf("seed %" PRIu64 ": %u packets; %u grants, %u converted, %u released, %u gone, %u leased, %u notified, %u pushed; %u "
            "overflows (%u low), %u passed on; "
-           "refused: held %u, quota %u, moving %u, policy %u; %u became several, at most %u\n",
+           "refused: held %u, quota %u, moving %u, policy %u; %u became several, at most %u; of %u datagrams %u parts, and %u "
+           "singly\n",
            seed, seen.packets, seen.types[NETLOCK_GRANT], seen.types[NETLOCK_CONVERTED], seen.types[NETLOCK_RELEASED],
            seen.types[NETLOCK_GONE], seen.types[NETLOCK_LEASED], seen.types[NETLOCK_NOTIFY], seen.types[NETLOCK_PUSHED],
            seen.overflows, seen.low, seen.passed_on, seen.codes[NETLOCK_HELD], seen.codes[NETLOCK_QUOTA],
-           seen.codes[NETLOCK_MOVING], seen.codes[NETLOCK_POLICY], seen.fans, seen.fan_max);
+           seen.codes[NETLOCK_MOVING], seen.codes[NETLOCK_POLICY], seen.fans, seen.fan_max, seen.datagrams, seen.together,
+           seen.singly);
     bool enough = !quota || seen.codes[NETLOCK_QUOTA];
-    if (!quota) { /* else how much gets done depends on the machine */
+    CHECK(!spread || (seen.together > 150 && seen.singly > 50));
+    if (!quota && !spread) { /* else how much gets done depends on the machine */
         CHECK(seen.types[NETLOCK_GRANT] > 50 && seen.types[NETLOCK_RELEASED] && seen.types[NETLOCK_LEASED]);
         CHECK(converting == (seen.types[NETLOCK_CONVERTED] > 20));
         CHECK(seen.types[NETLOCK_NOTIFY] && seen.types[NETLOCK_PUSHED] && seen.overflows && seen.fans);
@@ -370,6 +417,9 @@ int main(void)
     trial(3, NETLOCK_CHURN | NETLOCK_PRIORITY | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, STEADY, false);
     trial(4, small, STEADY, false); /* Algorithm 3 */
     trial(5, UINT64_C(4096) << NETLOCK_SLOTS_SHIFT, STEADY, true);
+    spread = true;
+    trial(11, UINT64_C(4096) << NETLOCK_SLOTS_SHIFT, STEADY, false);
+    spread = false;
     trial(9, NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_FEW | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, STEADY, false);
     converting = true;
     trial(10, NETLOCK_CHURN | NETLOCK_PRIORITY | NETLOCK_FEW | UINT64_C(1024) << NETLOCK_SLOTS_SHIFT, LEAPING, false);

@@ -210,6 +210,17 @@ class Grant(_c.grant):
         _check(_pawl.pawl_split(self._space._handle, self, at, right))
         return right
 
+    @property
+    def value(self) -> Optional[bytes]:
+        """The value beside the lock, up to 64 bytes; None: it has none. Set under an exclusive grant; None removes it."""
+        room, length = ctypes.create_string_buffer(_c.VALUE_MAX), ctypes.c_size_t(_c.VALUE_MAX)
+        code = _pawl.pawl_get_value(self._space._handle, self, room, length)
+        return None if -code == _c.ENOVALUE else room.raw[: _check(code) or length.value]
+
+    @value.setter
+    def value(self, value: Optional[bytes]) -> None:
+        _check(_pawl.pawl_set_value(self._space._handle, self, value or b"", len(value or b"")))
+
     def unlock(self) -> None:
         """Releases the lock. NotOwner if it was released before, Lost if the session was lost."""
         self._open = False
@@ -235,15 +246,12 @@ class Grants(list):
     """The grants of lock_all. As a context manager they are all released at the end of the block."""
 
     def unlock(self) -> None:
-        failure = None
-        for grant in self:
-            try:
-                if grant._open:
-                    grant.unlock()
-            except Error as e:
-                failure = failure or e
-        if failure:
-            raise failure
+        """Releases those that are still held: all together, in one round trip of a rack."""
+        held = [grant for grant in self if grant._open]
+        for grant in held:
+            grant._open = False
+        if held:
+            _check(_pawl.pawl_unlock_all(held[0]._space._handle, (_c.grant * len(held))(*held), len(held)))
 
     def __enter__(self) -> Grants:
         return self

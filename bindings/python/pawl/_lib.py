@@ -3,7 +3,7 @@
 import ctypes
 import ctypes.util
 import os
-from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_uint, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_size_t, c_uint, c_uint16, c_uint32, c_uint64, c_void_p
 
 NEVER = 2**64 - 1  # as a deadline: none
 TRY = 1  # as a deadline: do not wait
@@ -11,9 +11,10 @@ SHARED, EXCLUSIVE = 1, 2
 OP_LOCK, OP_UNLOCK, OP_CONVERT, OP_RESHAPE = 1, 2, 3, 4
 OP_LOST, OP_WANTED = 7, 8  # of completions: the session was lost; others wait for a lock that is watched
 ALL_MAX = 64
+VALUE_MAX = 64
 END = 2**64 - 1
 
-EHELD, ELOST, EUNKNOWN, ENOTOWNER, ENOTSUP, EFORKED, ESEGMENT, ELIMIT, ELIMITS = range(1001, 1010)
+EHELD, ELOST, EUNKNOWN, ENOTOWNER, ENOTSUP, EFORKED, ESEGMENT, ELIMIT, ELIMITS, ENOVALUE = range(1001, 1011)
 
 NO_CREATE, MUST_CREATE = 1, 2
 KEYS = {None: 0, "named": 1, "sparse": 2, "dense": 3}
@@ -35,7 +36,8 @@ class options(Structure):
         ("tenant", c_uint16),
         ("priority", c_uint16),
         ("open_ns", c_uint64),
-        ("reserved", c_uint64 * 4),
+        ("key", c_char_p),
+        ("reserved", c_uint64 * 3),
     ]
 
 
@@ -114,6 +116,9 @@ CALLS = {
     "pawl_lock_range": [c_void_p, key, c_uint64, c_uint64, c_int, c_uint64, POINTER(grant)],
     "pawl_semaphore": [c_void_p, key, c_uint32, c_uint64, POINTER(grant)],
     "pawl_unlock": [c_void_p, POINTER(grant)],
+    "pawl_unlock_all": [c_void_p, POINTER(grant), c_uint],
+    "pawl_set_value": [c_void_p, POINTER(grant), c_char_p, c_size_t],
+    "pawl_get_value": [c_void_p, POINTER(grant), c_char_p, POINTER(c_size_t)],
     "pawl_reshape": [c_void_p, POINTER(grant), c_uint64, c_uint64, c_uint64],
     "pawl_split": [c_void_p, POINTER(grant), c_uint64, POINTER(grant)],
     "pawl_lock_all": [c_void_p, POINTER(want), c_uint, c_uint64, POINTER(grant)],

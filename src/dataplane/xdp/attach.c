@@ -44,11 +44,30 @@ int plane_device(const char *device, uint32_t *ifindex, uint8_t mac[6])
     return 0;
 }
 
-static bool is_veth(const char *device)
+bool plane_is_bare(const char *device)
+{
+    LIBBPF_OPTS(bpf_xdp_query_opts, query);
+    unsigned ifindex = if_nametoindex(device);
+    return ifindex && !bpf_xdp_query((int)ifindex, 0, &query) && query.attach_mode == XDP_ATTACHED_NONE;
+}
+
+bool plane_is_veth(const char *device)
 {
     struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
     struct ifreq r = {.ifr_data = (void *)&info};
     return !ask_device(device, SIOCETHTOOL, &r) && !strcmp(info.driver, "veth");
+}
+
+int plane_tags(const char *device, uint32_t which, bool on)
+{
+    struct ethtool_value value = {.cmd = ETHTOOL_GFLAGS};
+    struct ifreq r = {.ifr_data = (void *)&value};
+    int rc = ask_device(device, SIOCETHTOOL, &r);
+    if (rc || !(value.data & which) == !on)
+        return rc ? rc : -EALREADY;
+    value.cmd = ETHTOOL_SFLAGS;
+    value.data ^= which;
+    return ask_device(device, SIOCETHTOOL, &r);
 }
 
 /* An attachment that an earlier process left pinned: its program is exchanged, so that no packet passes without one. */
@@ -84,7 +103,7 @@ static int attach_in(uint32_t ifindex, int program, enum plane_mode mode)
 
 static int attach_new(const char *device, uint32_t ifindex, int program, enum plane_mode want, enum plane_mode *got)
 {
-    *got = want == PLANE_ANY ? is_veth(device) ? PLANE_GENERIC : PLANE_NATIVE : want;
+    *got = want == PLANE_ANY ? plane_is_veth(device) ? PLANE_GENERIC : PLANE_NATIVE : want;
     int link = attach_in(ifindex, program, *got);
     if (link < 0 && link != -EBUSY && want == PLANE_ANY && *got == PLANE_NATIVE) {
         *got = PLANE_GENERIC;
@@ -124,7 +143,8 @@ int plane_attach_program(struct plane *p, const char *device, const char *name, 
         if (link == -EBUSY)
             return explain(link, "%s already has another XDP program ('ip link show %s' names it)", device, device);
         if (link < 0)
-            return explain(link, "%s takes no XDP program in %s mode: %s", device, plane_mode_name(mode), strerror(-link));
+            return explain(link, "%s takes no XDP program in %s mode: %s%s", device, plane_mode_name(mode), strerror(-link),
+                           mode == PLANE_GENERIC ? "" : " (choose --mode generic)");
         if (p->pins[0] && bpf_obj_pin(link, path)) {
             rc = explain(-errno, "%s: %s", path, strerror(errno));
             close(link);
@@ -132,7 +152,9 @@ int plane_attach_program(struct plane *p, const char *device, const char *name, 
         }
     }
     p->device[p->devices].ifindex = ifindex;
-    p->device[p->devices++].link = link;
+    p->device[p->devices].link = link;
+    /* A tag that the card takes off would be hidden from a generic program, which would decide the frame as if it had none. */
+    p->device[p->devices++].keeps_tags = mode == PLANE_GENERIC && !plane_tags(device, ETH_FLAG_RXVLAN, false);
     *got = mode;
     return 0;
 }

@@ -19,16 +19,19 @@ INLINE void cost_put_back(struct xdp_md *ctx, void *lock_map)
 {
     uint32_t zero = 0;
     uint64_t *frame = (void *)(long)ctx->data;
-    struct cost_case *s = bpf_map_lookup_elem(&cost_cases, &zero);
-    if (!s || (void *)(frame + COST_FRAME_WORDS) > (void *)(long)ctx->data_end)
+    const struct cost_case *s = bpf_map_lookup_elem(&cost_cases, &zero);
+    if (!s)
         return;
-    for (int i = 0; i < COST_FRAME_WORDS; i++)
+    for (uint32_t i = 0; i < COST_FRAME_WORDS && i < s->words && (void *)(frame + i + 1) <= (void *)(long)ctx->data_end; i++)
         frame[i] = s->frame[i];
-    uint64_t *lock = bpf_map_lookup_elem(lock_map, &s->index);
-    if (!lock)
-        return;
-    lock[0] = s->lock[0];
-    lock[1] = s->lock[1];
+    for (uint32_t i = 0; i < PACKET_MANY_MAX && i < s->locks; i++) {
+        uint32_t index = s->index + i;
+        uint64_t *lock = bpf_map_lookup_elem(lock_map, &index);
+        if (!lock)
+            return;
+        lock[0] = s->lock[0];
+        lock[1] = s->lock[1];
+    }
 }
 
 #endif

@@ -16,7 +16,7 @@ struct ether { /* as in frame.bpf.h */
     __u16 protocol;
 };
 
-SEC("xdp") int echo(struct xdp_md *ctx)
+SEC("xdp.frags") int echo(struct xdp_md *ctx)
 {
     void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
     struct ether *eth = data;
@@ -39,7 +39,7 @@ SEC("xdp") int echo(struct xdp_md *ctx)
     return XDP_TX;
 }
 
-SEC("xdp") int pass_all(struct xdp_md *ctx)
+SEC("xdp.frags") int pass_all(struct xdp_md *ctx)
 {
     return XDP_PASS;
 }

@@ -8,7 +8,7 @@
 #define PAWL_DATAPLANE_XDP_FAN_BPF_H
 
 #include "dataplane/xdp/fan.h"
-#include "dataplane/xdp/frame.bpf.h"
+#include "dataplane/xdp/six.bpf.h"
 
 #define FAN(name, count)                                                                                                           \
     struct {                                                                                                                       \
@@ -62,6 +62,17 @@ INLINE struct fan_work *fan_begin(void)
         return 0;
     w->number = ++*number;
     w->outs = w->seen = 0;
+    return w;
+}
+
+/* Room for the packets of a part (many.bpf.h), which leave before the next packet comes: its number stays unused, since a datagram
+ * with many parts would use up the notes for frames that are on their way out. */
+INLINE struct fan_work *fan_scratch(void)
+{
+    uint32_t zero = 0, *number = bpf_map_lookup_elem(&fan_numbers, &zero);
+    struct fan_work *w = number ? fan_work(*number + 1) : 0;
+    if (w)
+        w->number = w->outs = w->seen = 0;
     return w;
 }
 
@@ -180,22 +191,22 @@ INLINE int fan_leave(struct xdp_md *ctx)
     fan_put(&f, o);
     f.ip->id = 0;
     frame_address(&f, h, o->head.to.port == PORT_SERVER ? PORT_POOL : o->head.to.port);
-    return XDP_PASS;
+    return settings.six ? six_out(ctx, o->head.to.machine) : XDP_PASS;
 }
 
-SEC("xdp/devmap") int fan_out(struct xdp_md *ctx)
+SEC("xdp.frags/devmap") int fan_out(struct xdp_md *ctx)
 {
     return fan_leave(ctx);
 }
 
 /* A switch with several ports: as twin_in. */
-SEC("xdp") int fan_in(struct xdp_md *ctx)
+SEC("xdp.frags") int fan_in(struct xdp_md *ctx)
 {
     return frame_by_head(ctx);
 }
 
 /* The same for tests: BPF_PROG_TEST_RUN takes no program of a device map. Loaded only if asked for. */
-SEC("?xdp") int fan_probe(struct xdp_md *ctx)
+SEC("?xdp.frags") int fan_probe(struct xdp_md *ctx)
 {
     return fan_leave(ctx);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* FissLock's decider in the kernel: the stages of dataplane/fission.h (Fig. 12) on a copy of the lock's word, committed by
  * compare-and-swap. Packets of one lock may come on several CPUs at once. designs/fisslock/decider.c is the same in user space. */
+#define FRAME_READS_MANY
 #include "dataplane/fission.h"
 #include "dataplane/xdp/cost.bpf.h"
+#include "dataplane/xdp/many.bpf.h"
 #include "dataplane/xdp/twin.bpf.h"
 
 /* A lock: its word, and beside it the token. The token is stored after the word and may lag behind it; fission_token_at() brings it
@@ -81,6 +83,8 @@ INLINE int hear(struct frame *f, struct fission_packet *p, struct plane_counters
     struct plane_host *h = member(p->head.from.machine);
     if (!h)
         return drop(c, PLANE_UNKNOWN);
+    if (h->given_life && h->given_life != (uint32_t)p->head.nonce)
+        return drop(c, PLANE_FORGED);
     if (p->flags & FISSION_DONE) { /* the host leaves; a packet of its former life does not count */
         if (h->life == (uint32_t)p->head.nonce)
             h->heard = 0;
@@ -157,9 +161,19 @@ INLINE int enter_generation(struct lock *lock, uint32_t generation)
     return generation < age.generation ? AGE_OUTDATED : begin_generation(lock, generation);
 }
 
-/* All stages, until no other packet came in between. 0: one always did, or another generation has begun. */
+/* Whether all that the packet causes goes back to its sender, or it causes no packet. */
+INLINE int stays_here(const struct fission_packet *p, uint32_t dest)
+{
+    int is_client = p->client.machine == p->head.from.machine && p->client.port == p->head.from.port;
+    return dest == FISSION_DROP || dest == FISSION_BACK || (dest == FISSION_TO_CLIENT && is_client);
+}
+
+enum { COMMIT_FAILED, COMMIT_DONE, COMMIT_NOT_HERE };
+
+/* All stages, until no other packet came in between. COMMIT_FAILED: one always did, or another generation has begun. `is_part`:
+ * COMMIT_NOT_HERE, and nothing has changed, if a packet would leave for others than the sender. */
 INLINE __attribute__((flatten)) int commit(struct lock *lock, uint32_t generation, const struct fission_packet *p,
-                                           struct fission_meta *m, uint32_t *dest)
+                                           struct fission_meta *m, uint32_t *dest, const int is_part)
 {
     for (int i = 0; i < COMMIT_TRIES; i++) {
         uint64_t token = *(volatile uint64_t *)&lock->token, known = token;
@@ -168,17 +182,19 @@ INLINE __attribute__((flatten)) int commit(struct lock *lock, uint32_t generatio
         if (settings.names) {
             age = age_of(lock);
             if (age.generation != generation || age.base == FISSION_AGE_BUSY)
-                return 0;
+                return COMMIT_FAILED;
         }
         *dest = fission_decide(p, POLICY, &next, &token, m);
+        if (is_part && !stays_here(p, *dest))
+            return COMMIT_NOT_HERE;
         if (next == word || __sync_val_compare_and_swap(&lock->word, word, next) == word) {
             if (token != known)
                 *(volatile uint64_t *)&lock->token = token;
             m->token += fission_base(age, live.life);
-            return 1;
+            return COMMIT_DONE;
         }
     }
-    return 0;
+    return COMMIT_FAILED;
 }
 
 INLINE int send_both(struct frame *f, struct fission_packet *p, struct fission_meta *m, struct plane_counters *c)
@@ -202,7 +218,7 @@ INLINE __attribute__((flatten)) int settle(struct xdp_md *ctx, struct frame *f, 
     struct fission_packet *p = (void *)f->head;
     struct fission_meta m;
     uint32_t dest;
-    if (!commit(lock, p->head.generation, seen, &m, &dest))
+    if (commit(lock, p->head.generation, seen, &m, &dest, 0) != COMMIT_DONE)
         return drop(c, PLANE_CONTENDED);
     if (dest == FISSION_DROP) {
         c->verdict[PLANE_ABSORBED]++;
@@ -244,22 +260,27 @@ INLINE int admits(const struct fission_packet *p, uint8_t type)
     return h && lives(h);
 }
 
+INLINE int agent_is_lost(uint64_t word)
+{
+    return (word & FISSION_WORD_HELD) && !lives(member(fission_word_machine(word)));
+}
+
 INLINE void take_over_if_lost(struct lock *lock, const struct fission_packet *p)
 {
     uint64_t word = *(volatile uint64_t *)&lock->word;
-    if ((word & FISSION_WORD_HELD) && !lives(member(fission_word_machine(word))))
+    if (agent_is_lost(word))
         take_over(lock, word, p->client.machine, p->client.port);
 }
 
 /* Whether the packet is well-formed and of this space; else why not. */
-INLINE int verify(const struct frame *f, const struct fission_packet *p, enum plane_reason *why)
+INLINE int verify(const struct fission_packet *p, uint32_t len, enum plane_reason *why)
 {
     struct fission_rules rules = {.space = settings.space,
                                   .life = live.epoch,
                                   .machines = settings.machines,
                                   .names = settings.names,
                                   .locks = settings.locks};
-    enum fission_fault fault = fission_verify(p, f->len, &rules);
+    enum fission_fault fault = fission_verify(p, len, &rules);
     *why = fault == FISSION_STALE        ? PLANE_EPOCH
            : fault == FISSION_ALIEN      ? PLANE_ALIEN
            : fault == FISSION_UNREADABLE ? PLANE_VERSION
@@ -283,9 +304,9 @@ INLINE __attribute__((flatten)) int decide(struct xdp_md *ctx, struct frame *f, 
 {
     struct fission_packet *p = (void *)f->head;
     enum plane_reason why;
-    if (!verify(f, p, &why))
+    if (!verify(p, f->len, &why))
         return drop(c, why);
-    count_type(c, f);
+    count_type(c, f->head);
     uint8_t type = plain ? FISSION_ACQUIRE : p->head.type;
     int is_call = type == FISSION_ACQUIRE || type == FISSION_RELEASE;
     if (type == FISSION_LEASE)
@@ -327,38 +348,134 @@ INLINE __attribute__((flatten)) int decide(struct xdp_md *ctx, struct frame *f, 
     return settle(ctx, f, lock, p, c);
 }
 
+/* ---- several packets in one datagram ---- */
+
+/* The packets of acquisitions and releases; for others only the single packet has code. */
+INLINE int part_is_known(const struct fission_packet *p, uint32_t len)
+{
+    uint8_t type = p->head.type;
+    return len == sizeof *p && (type == FISSION_ACQUIRE || type == FISSION_RELEASE || type == FISSION_FREE);
+}
+
+/* As decide(): the same checks in the same order, for packets that concern the lock. */
+INLINE int admit_part(const struct fission_packet *p, uint32_t len, struct plane_counters *c, uint8_t type)
+{
+    enum plane_reason why;
+    if (!verify(p, len, &why))
+        return refuse_part(c, why);
+    count_type(c, &p->head);
+    if (live.closed)
+        return refuse_part(c, PLANE_CLOSED);
+    if (settings.racks && type == FISSION_ACQUIRE && !(live.shards >> shard_of(p->head.index) & 1))
+        return refuse_part(c, PLANE_FOREIGN);
+    if ((type == FISSION_ACQUIRE || type == FISSION_RELEASE) && !admits(p, type))
+        return refuse_part(c, PLANE_REFUSED);
+    return MANY_ANSWERED;
+}
+
+INLINE __attribute__((flatten)) int settle_part(struct lock *lock, struct fission_packet *p, const struct fission_packet *seen,
+                                                struct plane_counters *c)
+{
+    struct fission_meta m;
+    uint32_t dest;
+    int done = commit(lock, p->head.generation, seen, &m, &dest, 1);
+    if (done == COMMIT_NOT_HERE)
+        return MANY_SINGLY;
+    if (done != COMMIT_DONE)
+        return refuse_part(c, PLANE_CONTENDED);
+    if (dest == FISSION_DROP)
+        return MANY_SETTLED;
+    if (p->head.type != seen->head.type || p->flags != seen->flags)
+        __builtin_unreachable(); /* as in settle() */
+    fission_rewrite(p, POLICY, &m, dest);
+    return MANY_ANSWERED;
+}
+
+/* `plain`: an ACQUIRE without flags, but for NOWAIT, as decide() has it. */
+INLINE __attribute__((flatten)) int decide_known(struct fission_packet *p, uint32_t len, struct plane_counters *c, const int plain)
+{
+    uint8_t type = plain ? FISSION_ACQUIRE : p->head.type;
+    if (admit_part(p, len, c, type) != MANY_ANSWERED)
+        return MANY_SETTLED;
+    uint32_t index = (uint32_t)p->head.index;
+    struct lock *lock = bpf_map_lookup_elem(&locks, &index);
+    if (!lock)
+        return refuse_part(c, PLANE_INDEX);
+    if (settings.names) {
+        int age = enter_generation(lock, p->head.generation);
+        if (age == AGE_CHANGING)
+            return refuse_part(c, PLANE_CONTENDED);
+        if (age == AGE_OUTDATED && !fission_has_agent(p))
+            return refuse_part(c, PLANE_OUTDATED);
+        if (age == AGE_OUTDATED) {
+            fission_rewrite(p, POLICY, &(struct fission_meta){0}, FISSION_BACK);
+            return MANY_ANSWERED;
+        }
+    }
+    if (settings.lease_ticks && agent_is_lost(*(volatile uint64_t *)&lock->word))
+        return MANY_SINGLY; /* the single packet takes it over */
+    if (!plain)
+        return settle_part(lock, p, p, c);
+    const struct fission_packet seen = {.head = {.type = FISSION_ACQUIRE, .from = p->head.from},
+                                        .client = p->client,
+                                        .mode = p->mode,
+                                        .flags = p->flags & FISSION_NOWAIT};
+    return settle_part(lock, p, &seen, c);
+}
+
+int decide_part(struct xdp_md *ctx, uint32_t at, uint32_t len)
+{
+    struct plane_counters *c = count_here();
+    struct fission_packet *p = many_bytes(ctx, at, sizeof *p);
+    if (!c)
+        return MANY_SETTLED;
+    if (!p || len < sizeof *p)
+        return refuse_part(c, PLANE_SHORT);
+    if (!part_is_known(p, len))
+        return MANY_SINGLY;
+    if (!is_from(p->head.from.machine, frame_saddr(ctx)))
+        return refuse_part(c, PLANE_FORGED);
+    return p->head.type == FISSION_ACQUIRE && !(p->flags & ~FISSION_NOWAIT) ? decide_known(p, len, c, 1)
+                                                                            : decide_known(p, len, c, 0);
+}
+
 INLINE int handle(struct xdp_md *ctx)
 {
     struct plane_counters *c;
     struct frame f;
     int verdict = frame_begin(ctx, &c, &f);
+    if (verdict == FRAME_MANY)
+        return f.head->family == PACKET_FISSION ? many_decide(ctx, &f, c) : drop(c, PLANE_FAMILY);
     if (verdict != FRAME_OURS)
         return verdict;
     if (f.head->family == PACKET_FISSION && f.head->space == settings.space) {
         const struct fission_packet *p = (void *)f.head;
         if ((void *)(p + 1) > f.end)
             return drop(c, PLANE_SHORT);
+        if (!is_from(p->head.from.machine, f.ip->saddr))
+            return drop(c, PLANE_FORGED);
         if (p->head.type == FISSION_ACQUIRE && !p->flags)
             return decide(ctx, &f, c, 1);
         return decide(ctx, &f, c, 0);
     }
-    count_type(c, &f);
+    count_type(c, f.head);
     return frame_relay(ctx, &f, c);
 }
 
-SEC("xdp") int plane(struct xdp_md *ctx)
+SEC("xdp.frags") int plane(struct xdp_md *ctx)
 {
-    return handle(ctx);
+    int verdict = six_begin(ctx);
+    return verdict == FRAME_OURS ? six_end(ctx, handle(ctx)) : verdict;
 }
 
-SEC("?xdp") int cost_run(struct xdp_md *ctx)
+SEC("?xdp.frags") int cost_run(struct xdp_md *ctx)
 {
     int verdict = handle(ctx);
     cost_put_back(ctx, &locks);
     return verdict;
 }
 
-SEC("?xdp") int cost_restore(struct xdp_md *ctx)
+SEC("?xdp.frags") int cost_restore(struct xdp_md *ctx)
 {
     cost_put_back(ctx, &locks);
     return XDP_TX;

@@ -53,6 +53,27 @@ struct {
     __type(value, struct plane_counters);
 } counters SEC(".maps");
 
+/* At an IPv6 address (six.bpf.h): the heads of the packet under way, as they came. One entry per CPU. */
+struct six_way {
+    struct six_head head;
+    uint32_t sender; /* that stands for head.from */
+    uint16_t check;
+    uint16_t pad;
+};
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, uint32_t);
+    __type(value, struct six_way);
+} ways SEC(".maps");
+
+INLINE struct six_way *six_way(void)
+{
+    uint32_t zero = 0;
+    return bpf_map_lookup_elem(&ways, &zero);
+}
+
 INLINE struct plane_counters *count_here(void)
 {
     uint32_t zero = 0;
@@ -96,8 +117,10 @@ struct frame {
 };
 
 #define FRAME_OURS (-1)
+#define FRAME_MANY (-2) /* a lock packet with several in it; FRAME_READS_MANY: the program reads those (many.bpf.h) */
 #define FRAME_HEADS (sizeof(struct ether) + sizeof(struct iphdr) + sizeof(struct udphdr))
-#define UDP_WORDS_MAX ((PACKET_MAX + 1) / 2) /* 16-bit words that a checksum adds up */
+#define SIX_HEADS (sizeof(struct ether) + sizeof(struct six_head) + sizeof(struct udphdr))
+#define UDP_WORDS_MAX (PACKET_MAX / 4) /* words that a checksum adds up */
 
 INLINE uint16_t sum_fold(uint64_t sum)
 {
@@ -115,17 +138,22 @@ INLINE uint16_t sum_ip(const struct iphdr *ip)
     return sum_fold((uint64_t)w[0] + w[1] + w[2] + w[3] + w[4]);
 }
 
-/* The words of the lock packet, `len` bytes; a function of its own, since most packets do without. */
-static __attribute__((noinline)) uint64_t sum_packet(struct xdp_md *ctx, uint32_t len)
+/* The words of the lock packet, `len` bytes behind so many bytes of heads; a function of its own, since most packets do without. */
+static __attribute__((noinline)) uint64_t sum_packet(struct xdp_md *ctx, uint32_t heads, uint32_t len)
 {
     void *end = (void *)(long)ctx->data_end;
-    uint8_t *at = (uint8_t *)(long)ctx->data + FRAME_HEADS;
+    uint8_t *at = (uint8_t *)(long)ctx->data + heads;
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < UDP_WORDS_MAX && len > 1; i++, len -= 2) {
-        if ((void *)(at + 2) > end)
+    for (uint32_t i = 0; i < UDP_WORDS_MAX && len > 3; i++, len -= 4) {
+        if ((void *)(at + 4) > end)
             break;
+        sum += *(uint32_t *)at;
+        at += 4;
+    }
+    if (len > 1 && (void *)(at + 2) <= end) {
         sum += *(uint16_t *)at;
         at += 2;
+        len -= 2;
     }
     if (len == 1 && (void *)(at + 1) <= end)
         sum += *at; /* the low byte of a little-endian word */
@@ -140,11 +168,11 @@ INLINE int udp_sound(struct xdp_md *ctx, const struct frame *f)
     uint64_t sum = (uint64_t)f->ip->saddr + f->ip->daddr + bpf_htons(IPPROTO_UDP) + f->udp->len;
     if (!given || given == sum_fold(sum))
         return 1;
-    sum += (uint64_t)f->udp->source + f->udp->dest + f->udp->len + given + sum_packet(ctx, f->len);
+    sum += (uint64_t)f->udp->source + f->udp->dest + f->udp->len + given + sum_packet(ctx, FRAME_HEADS, f->len);
     return sum_fold(sum) == 0xffff;
 }
 
-/* FRAME_OURS: a lock packet, correct up to the end of its head. Else the verdict, counted. */
+/* FRAME_OURS, FRAME_MANY: a lock packet, correct up to the end of its head. Else the verdict, counted. */
 INLINE int frame_parse(struct xdp_md *ctx, struct plane_counters *c, struct frame *f)
 {
     void *data = (void *)(long)ctx->data;
@@ -181,9 +209,13 @@ INLINE int frame_parse(struct xdp_md *ctx, struct plane_counters *c, struct fram
         return drop(c, PLANE_SHORT);
     if (sum_ip(f->ip) != 0xffff || !udp_sound(ctx, f))
         return drop(c, PLANE_CHECKSUM);
-    if (!packet_readable(f->head))
-        return drop(c, PLANE_VERSION);
-    return FRAME_OURS;
+    if (packet_readable(f->head))
+        return FRAME_OURS;
+#ifdef FRAME_READS_MANY
+    if (f->head->version == PACKET_VERSION && f->head->features == PACKET_MANY)
+        return FRAME_MANY;
+#endif
+    return drop(c, PLANE_VERSION);
 }
 
 /* Every switch program begins with this: its counters, and its frame, parsed. As frame_parse. */
@@ -194,9 +226,9 @@ INLINE int frame_begin(struct xdp_md *ctx, struct plane_counters **c, struct fra
     return *c ? frame_parse(ctx, *c, f) : XDP_ABORTED;
 }
 
-INLINE void count_type(struct plane_counters *c, const struct frame *f)
+INLINE void count_type(struct plane_counters *c, const struct packet_head *head)
 {
-    c->type[f->head->family % PLANE_FAMILIES][f->head->type % PLANE_TYPES]++;
+    c->type[head->family % PLANE_FAMILIES][head->type % PLANE_TYPES]++;
 }
 
 /* ---- sending ---- */
@@ -219,6 +251,15 @@ INLINE int frame_answer(struct frame *f, struct plane_counters *c)
     f->udp->check = 0;
     c->verdict[PLANE_ANSWERED]++;
     return XDP_TX;
+}
+
+/* An answer is not answered. */
+INLINE int frame_echo(struct frame *f, struct plane_counters *c)
+{
+    if (f->head->type == ECHO_BACK)
+        return drop(c, PLANE_TYPE);
+    f->head->type = ECHO_BACK;
+    return frame_answer(f, c);
 }
 
 INLINE struct plane_host *host_of(uint16_t machine)
@@ -255,22 +296,49 @@ INLINE int frame_send(struct xdp_md *ctx, struct frame *f, struct plane_counters
     return h->ifindex == ctx->ingress_ifindex ? XDP_TX : (int)bpf_redirect_map(&ports, h->ifindex, XDP_DROP);
 }
 
-/* A host announces its address, again and again. Packets are not authenticated: every sender that reaches the switch is trusted, as
- * everywhere in the rack. */
+/* Whether a packet in the name of this machine comes from its address. A host of which the coordinator has not told yet is trusted.
+ */
+INLINE int is_from(uint16_t machine, uint32_t saddr)
+{
+    uint32_t key = machine;
+    const struct plane_host *h = bpf_map_lookup_elem(&hosts, &key);
+    return !h || !h->given_life || h->given_ip == saddr;
+}
+
+/* The sender's address, for a program that has the frame alone. */
+INLINE uint32_t frame_saddr(const struct xdp_md *ctx)
+{
+    const struct iphdr *ip = (void *)((uint8_t *)(long)ctx->data + sizeof(struct ether));
+    return (void *)(ip + 1) > (void *)(long)ctx->data_end ? 0 : ip->saddr;
+}
+
+/* The sender's address is this machine's from now on. */
+INLINE void host_is_at(struct plane_host *h, uint32_t ip)
+{
+    const struct six_way *w = settings.six ? six_way() : 0;
+    for (int i = 0; w && i < 4; i++)
+        h->ip6[i] = w->head.from[i];
+    h->ip = ip;
+}
+
+/* A host announces its address, again and again. One that does not agree with what the coordinator told is for the control process,
+ * which asks. */
 INLINE int frame_learn(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
 {
     uint32_t key = f->head->from.machine;
     struct plane_host *h = bpf_map_lookup_elem(&hosts, &key);
     if (!h || key == MACHINE_NONE)
         return drop(c, PLANE_UNKNOWN);
-    if (h->ip && h->life > f->head->epoch)
+    if (h->given_life && (h->given_ip != f->ip->saddr || h->given_life != f->head->epoch))
+        return pass(c, PLANE_FORGED);
+    if (!h->given_life && h->ip && h->life > f->head->epoch)
         return drop(c, PLANE_EPOCH);
     for (int i = 0; i < 3; i++)
         h->mac[i] = f->eth->source[i];
     h->life = f->head->epoch;
     h->ifindex = ctx->ingress_ifindex;
     h->pool_port = f->udp->source;
-    h->ip = f->ip->saddr;
+    host_is_at(h, f->ip->saddr);
     c->verdict[PLANE_ABSORBED]++;
     return XDP_DROP;
 }
@@ -285,7 +353,7 @@ INLINE uint32_t whole_space(void)
 INLINE int frame_relay(struct xdp_md *ctx, struct frame *f, struct plane_counters *c)
 {
     if (f->head->family == PACKET_ECHO)
-        return frame_answer(f, c);
+        return frame_echo(f, c);
     if (f->head->family == PACKET_COORDINATOR) {
         if (f->head->type == PLANE_HERE && f->head->space == whole_space() && f->head->from.port == PORT_POOL)
             return frame_learn(ctx, f, c);
@@ -300,7 +368,7 @@ INLINE int frame_relay(struct xdp_md *ctx, struct frame *f, struct plane_counter
 INLINE int frame_by_head(struct xdp_md *ctx)
 {
     struct plane_counters *c = count_here();
-    struct packet_head *head = (void *)((uint8_t *)(long)ctx->data + FRAME_HEADS);
+    struct packet_head *head = (void *)((uint8_t *)(long)ctx->data + (settings.six ? SIX_HEADS : FRAME_HEADS));
     if (!c || (void *)(head + 1) > (void *)(long)ctx->data_end)
         return XDP_DROP;
     struct plane_host *h = host_of(head->to.machine);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* Shared by loader.c and attach.c. */
+/* Shared by loader.c, attach.c and selftest.c. */
 #ifndef PAWL_DATAPLANE_XDP_INTERNAL_H
 #define PAWL_DATAPLANE_XDP_INTERNAL_H
 
@@ -24,6 +24,7 @@ struct plane {
     struct {
         uint32_t ifindex;
         int link;
+        bool keeps_tags; /* since it was attached */
     } device[PLANE_DEVICES_MAX];
     unsigned devices;
     uint32_t filtered; /* interface with a filter of ours; 0: none */
@@ -42,6 +43,7 @@ struct plane_image {
 extern const struct plane_image plane_images[];
 extern const size_t plane_image_count;
 
+bool plane_is_veth(const char *device);
 void plane_unfilter(struct plane *p);
 int plane_map_fd(const struct plane *p, const char *name); /* or -ENOENT */
 

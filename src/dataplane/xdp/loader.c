@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/ethtool.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -243,8 +245,10 @@ static void unpin_maps(const struct plane *p)
 static void detach_all(const struct plane *p)
 {
     for (unsigned i = 0; i < p->devices; i++) {
-        char path[PIN_PATH];
+        char path[PIN_PATH], name[IF_NAMESIZE];
         bpf_link_detach(p->device[i].link);
+        if (p->device[i].keeps_tags && if_indextoname(p->device[i].ifindex, name))
+            plane_tags(name, ETH_FLAG_RXVLAN, true);
         snprintf(path, sizeof path, "%s/link-%" PRIu32, p->pins, p->device[i].ifindex);
         if (p->pins[0])
             unlink(path);

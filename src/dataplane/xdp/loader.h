@@ -54,6 +54,14 @@ int plane_attach(struct plane *p, const char *device, enum plane_mode want, enum
 /* The same for a program other than "plane". */
 int plane_attach_program(struct plane *p, const char *device, const char *name, enum plane_mode want, enum plane_mode *got);
 
+/* Tries an interface that is attached in this mode: the program must answer an echo, and natively the answer must
+ * leave. -EOPNOTSUPP: it does not. *note is null, or says why that could not be seen. Echoes are counted as such. */
+int plane_self_test(struct plane *p, const char *device, enum plane_mode mode, const char **note);
+
+/* Whether a card handles VLAN tags for the network stack: ETH_FLAG_RXVLAN, of frames that come, or ETH_FLAG_TXVLAN, of those that
+ * leave. -EALREADY: it is like that; other errors: the driver cannot. */
+int plane_tags(const char *device, uint32_t which, bool on);
+
 /* Both copies of a packet that is doubled leave by `out`. That is the only interface of the switch (`in` is null), or one whose
  * other end `in` is on the switch, too, from where each copy goes to its port. `want` is the ports' mode: natively, veth carries
  * nothing to an end without a native program. */
@@ -112,6 +120,9 @@ struct plane_run {
 };
 int plane_run(int program, struct plane_run *run);
 int plane_set_case(struct plane *p, const struct cost_case *c); /* for the programs cost_run and cost_restore */
+
+/* Whether the interface is there, and no XDP program is attached to it, of whichever process. */
+bool plane_is_bare(const char *device);
 
 /* The Ethernet address and address of an interface, for plane_host. */
 int plane_device(const char *device, uint32_t *ifindex, uint8_t mac[6]);

@@ -73,32 +73,52 @@ VERBS_INLINE struct latch *latch_of(uint64_t offset)
     return bpf_map_lookup_elem(&pairs, &which);
 }
 
-VERBS_INLINE void verbs_store(struct verbs_memory *m, uint64_t offset, uint64_t value)
+VERBS_INLINE void verbs_store(struct verbs_memory *m, uint64_t offset, uint64_t value, const uint64_t *upper)
 {
-    uint64_t *word = verbs_word(m, offset);
+    uint32_t number = (uint32_t)(offset / sizeof(struct page));
+    struct page *page = bpf_map_lookup_elem(&words, &number);
     struct latch *latch = latch_of(offset);
-    if (!word || !latch)
+    uint64_t second = upper ? *upper : 0; /* the packet is not touched under the latch */
+    if (!page || !latch)
         return;
     bpf_spin_lock(&latch->lock);
-    *(volatile uint64_t *)word = value;
+    /* The exchange is a barrier, too: CPUs that have the memory mapped see the store before a later READ (alock's cohorts). */
+    if (upper) {
+        *(volatile uint64_t *)&page->word[offset / 8 % PAGE_WORDS] = value;
+        __sync_lock_test_and_set(&page->word[offset / 8 % PAGE_WORDS | 1], second);
+    } else {
+        __sync_lock_test_and_set(&page->word[offset / 8 % PAGE_WORDS], value);
+    }
     bpf_spin_unlock(&latch->lock);
 }
 
-/* The operands are copied first: nothing of the packet is touched under the latch. */
+VERBS_INLINE bool copy_words(const struct verbs_run *r, uint32_t at, uint32_t count, uint64_t in[8])
+{
+    const uint64_t *from = verbs_place(r, at, 8 * count);
+    for (uint32_t i = 0; from && i < count; i++)
+        in[i] = from[i];
+    return from;
+}
+
+/* The operands are copied first: nothing of the packet is touched under the latch. Each number of words is a case of its own, so
+ * that the packet's bounds are compared once. */
 VERBS_INLINE bool operands_of(const struct verbs_run *r, uint32_t at, uint32_t count, uint64_t in[8])
 {
-    for (uint32_t i = 0; i < 8; i++) {
-        uint64_t *word = verbs_place(r, at + 8 * i, 8);
-        if (i < count && !word)
-            return false;
-        in[i] = i < count && word ? *word : 0;
+    switch (count) {
+    case 1:
+        return copy_words(r, at, 1, in);
+    case 2:
+        return copy_words(r, at, 2, in);
+    case 4:
+        return copy_words(r, at, 4, in);
+    default:
+        return copy_words(r, at, 8, in);
     }
-    return true;
 }
 
 VERBS_INLINE void verbs_atomic(const struct verbs_run *r, const struct verbs_op *op, uint32_t at)
 {
-    uint64_t in[8], old[2] = {0, 0}, next[2];
+    uint64_t in[8] = {0}, old[2] = {0, 0}, next[2];
     uint8_t verb = op->verb;
     bool wide = op->width == 16;
     uint64_t offset = op->offset;
@@ -159,9 +179,11 @@ static __attribute__((noinline)) int execute(struct xdp_md *ctx, uint32_t number
     if (!verbs_check_end(&r))
         return OUTCOME_BAD;
     r.repeat = verdict == VERBS_REPEAT;
-    VERBS_LOOP(VERBS_COUNT_MAX, verbs_count_step, &r);
-    if (!verbs_count_end(&r))
-        return OUTCOME_BAD;
+    if (verbs_must_count(&r)) {
+        VERBS_LOOP(VERBS_COUNT_MAX, verbs_count_step, &r);
+        if (!verbs_count_end(&r))
+            return OUTCOME_BAD;
+    }
     VERBS_LOOP(VERBS_COUNT_MAX, verbs_execute_step, &r);
     if (!r.repeat) {
         kept->sequence = sequence;
@@ -223,8 +245,8 @@ VERBS_INLINE int parse(struct xdp_md *ctx, struct plane_counters *c, struct fram
         f->ip->frag_off & bpf_htons(0x3fff) || f->ip->version != 4 || f->ip->ihl != 5 || f->udp->dest != settings.port)
         return pass(c, PLANE_OTHER);
     if (h->magic != VERBS_MAGIC) { /* echoes go back, as by every program of a switch; the rest is the process's */
-        bool echo = packet_readable(f->head) && f->head->family == PACKET_ECHO && f->head->type;
-        return echo ? frame_answer(f, c) : pass(c, PLANE_OTHER);
+        bool echo = packet_readable(f->head) && f->head->family == PACKET_ECHO && f->head->type == ECHO_ASK;
+        return echo ? frame_echo(f, c) : pass(c, PLANE_OTHER);
     }
     uint32_t ip_len = bpf_ntohs(f->ip->tot_len), udp_len = bpf_ntohs(f->udp->len);
     f->len = udp_len - (uint32_t)sizeof(struct udphdr);
@@ -234,7 +256,7 @@ VERBS_INLINE int parse(struct xdp_md *ctx, struct plane_counters *c, struct fram
     return sum_ip(f->ip) != 0xffff || !udp_sound(ctx, f) ? drop(c, PLANE_CHECKSUM) : FRAME_OURS;
 }
 
-SEC("xdp") int plane(struct xdp_md *ctx)
+SEC("xdp.frags") int plane(struct xdp_md *ctx)
 {
     struct plane_counters *count = count_here();
     struct frame f = {0};

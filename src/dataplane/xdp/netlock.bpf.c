@@ -3,10 +3,12 @@
  * pass of a packet runs under the latch of its lock, and resubmission is a bounded loop; between two passes other packets may pass,
  * as in the hardware. Rare packets (hosts that come and go, moving locks, servers' messages other than pushes) go to the control
  * process, which has the same code in user space and reaches the registers by orders. */
+#define FRAME_READS_MANY
 #define inline inline __attribute__((always_inline)) /* nothing may be called under a latch */
 #include "dataplane/netlock_packets.h"
 #undef inline
 #include "dataplane/xdp/fan.bpf.h"
+#include "dataplane/xdp/many.bpf.h"
 
 const volatile struct netlock_memory at SEC(".rodata.netlock");
 
@@ -211,21 +213,27 @@ static long step(uint32_t i, struct turn *t)
     return 0;
 }
 
-INLINE int run(struct xdp_md *ctx, struct frame *f, struct fan_work *w, uint8_t *b, struct plane_counters *c)
+/* 0: it did not get a pass, and its sender tries again. */
+INLINE int run_passes(struct fan_work *w, uint8_t *b)
 {
     struct turn t = {.work = w, .base = b};
     w->passes = 0;
     w->ended = WORK_UNFINISHED;
     bpf_loop(FAN_TRIES, step, &t, 0);
     if (!w->passes)
-        return drop(c, PLANE_CONTENDED); /* its sender tries again */
+        return 0;
     uint32_t *active = cell(b, at.active_at, w->lock, 4);
     uint64_t *unfinished = cell(b, at.unfinished_at, 0, 8);
     if (active)
         __sync_fetch_and_sub(active, 1);
     if (w->ended == WORK_UNFINISHED && unfinished)
         __sync_fetch_and_add(unfinished, 1);
-    return fan_send(ctx, f, w, c);
+    return 1;
+}
+
+INLINE int run(struct xdp_md *ctx, struct frame *f, struct fan_work *w, uint8_t *b, struct plane_counters *c)
+{
+    return run_passes(w, b) ? fan_send(ctx, f, w, c) : drop(c, PLANE_CONTENDED);
 }
 
 INLINE int frame_reply(struct frame *f, struct netlock_packet *p, struct plane_counters *c, uint8_t type, uint32_t life)
@@ -234,15 +242,19 @@ INLINE int frame_reply(struct frame *f, struct netlock_packet *p, struct plane_c
     return frame_answer(f, c);
 }
 
-INLINE struct fan_work *begin_work(uint32_t lock, uint64_t index, uint64_t now)
+INLINE void begin_passes(struct fan_work *w, uint32_t lock, uint64_t index, uint64_t now)
 {
-    struct fan_work *w = fan_begin();
-    if (!w)
-        return 0;
     w->lock = lock;
     w->index = index;
     __builtin_memset(&w->pass, 0, sizeof w->pass);
     w->pass.now = (uint32_t)(now >> 10);
+}
+
+INLINE struct fan_work *begin_work(uint32_t lock, uint64_t index, uint64_t now)
+{
+    struct fan_work *w = fan_begin();
+    if (w)
+        begin_passes(w, lock, index, now);
     return w;
 }
 
@@ -307,10 +319,12 @@ INLINE int on_host(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p
         return drop(c, PLANE_TYPE);
     if (!m)
         return drop(c, PLANE_UNKNOWN);
+    if (!is_from(p->head.from.machine, f->ip->saddr))
+        return drop(c, PLANE_FORGED);
     if (p->head.epoch < m->life)
         return drop(c, PLANE_EPOCH);
     uint64_t until = *(volatile uint64_t *)&m->until_ns, now = bpf_ktime_get_boot_ns();
-    count_type(c, f);
+    count_type(c, f->head);
     /* The host is new, is back, or its lease has ended: its former holds and waits must be ended first. */
     if (p->head.epoch > m->life || !m->live || now >= until || rare)
         return pass(c, PLANE_CONTROL);
@@ -336,7 +350,7 @@ INLINE void learn_server(struct xdp_md *ctx, struct frame *f, uint32_t machine)
     h->life = f->head->epoch;
     h->ifindex = ctx->ingress_ifindex;
     h->pool_port = f->udp->source;
-    h->ip = f->ip->saddr;
+    host_is_at(h, f->ip->saddr);
 }
 
 /* PUSH and LAST are for the stages; all other packets of servers are for the control process. */
@@ -348,7 +362,7 @@ INLINE int on_server(struct xdp_md *ctx, struct frame *f, struct netlock_packet 
     if (type < NETLOCK_PUSH || type >= NETLOCK_TYPES)
         return drop(c, PLANE_TYPE);
     learn_server(ctx, f, p->head.from.machine);
-    count_type(c, f);
+    count_type(c, f->head);
     struct netlock_lent *lent = cell(b, at.servers_at, owner < NETLOCK_SERVERS_MAX ? owner : 0, sizeof *lent);
     uint32_t *lock = bpf_map_lookup_elem(&here, &index);
     if ((type != NETLOCK_PUSH && type != NETLOCK_LAST) || !lent || !lock || p->life != of_memory(b, at.term_at) ||
@@ -364,6 +378,117 @@ INLINE int on_server(struct xdp_md *ctx, struct frame *f, struct netlock_packet 
         return XDP_ABORTED;
     netlock_pass_of_push(&w->pass, p, is_ranked(b));
     return run(ctx, f, w, b, c);
+}
+
+/* ---- several packets in one datagram ---- */
+
+/* Whether the part is a host's ACQUIRE or RELEASE; for others only the single packet has code. */
+INLINE int part_is_known(const struct netlock_packet *p, uint32_t len)
+{
+    int type = p->head.type == NETLOCK_ACQUIRE || p->head.type == NETLOCK_RELEASE;
+    return type && len == sizeof *p && p->head.to.machine == MACHINE_SWITCH && p->head.from.machine <= settings.machines;
+}
+
+/* As netlock() and on_host() have it, for these two: the same checks in the same order. Packets for the control process go singly.
+ */
+INLINE int admit_part(const struct netlock_packet *p, uint8_t *b, uint64_t now, struct plane_counters *c)
+{
+    const uint64_t *active = cell(b, at.until_at, 0, 8);
+    struct netlock_machine *m = cell(b, at.machines_at, p->head.from.machine, sizeof *m);
+    int acquires = p->head.type == NETLOCK_ACQUIRE;
+    if (p->head.space != settings.space || p->head.from.machine == MACHINE_NONE || p->head.index >= settings.locks)
+        return refuse_part(c, PLANE_ALIEN);
+    if (!active || now >= *(const volatile uint64_t *)active)
+        return MANY_SINGLY;
+    if (!netlock_sound_nonce(p, at.stride) || (acquires && !netlock_sound_mode(p)))
+        return refuse_part(c, PLANE_TYPE);
+    if (!m)
+        return refuse_part(c, PLANE_UNKNOWN);
+    if (p->head.epoch < m->life)
+        return refuse_part(c, PLANE_EPOCH);
+    if (p->head.epoch > m->life || !m->live || now >= *(volatile uint64_t *)&m->until_ns)
+        return MANY_SINGLY;
+    if (acquires && ((is_ranked(b) && p->priority >= NETLOCK_PRIORITIES) || p->tenant >= at.tenants || p->flags & NETLOCK_PAYLOAD ||
+                     p->head.generation != generation_of(b, p->head.index)))
+        return MANY_SINGLY;
+    return MANY_ANSWERED;
+}
+
+/* Whether the request will be answered, and no other client: a look without the latch. While no writer is in the queue no request
+ * waits in it. If another packet comes in between, there may be more packets than that, and they leave by the control process. */
+INLINE int is_quiet(const struct netlock_packet *p, uint8_t *b, uint32_t lock)
+{
+    uint64_t ends = read_register(b, NETLOCK_ENDS, lock), bounds = read_register(b, NETLOCK_BOUNDS, lock);
+    uint32_t head = (uint32_t)(ends >> 32) & NETLOCK_TICKET, tail = (uint32_t)ends & NETLOCK_TICKET;
+    uint64_t writers = read_register(b, NETLOCK_EXCL, lock);
+    if (ends & NETLOCK_OVER || netlock_waiting_here(bounds, read_register(b, NETLOCK_WAITING, lock)))
+        return 0;
+    if (p->head.type == NETLOCK_RELEASE)
+        return !writers || netlock_between(head, tail, (uint32_t)(bounds >> 16) & 0xffffu) == 1;
+    return head == tail || (!netlock_full(head, tail) && (p->flags & NETLOCK_TRY || (!writers && p->mode == NETLOCK_SHARED)));
+}
+
+/* The answer to the sender takes the part's place, the others are for the control process to send. */
+struct part_sorting {
+    const struct fan_work *work;
+    struct place sender;
+    uint32_t answer; /* which, + 1; 0: none */
+};
+
+static long sort_part(uint32_t i, struct part_sorting *s)
+{
+    const struct fan_work *w = s->work;
+    if (i >= FAN_MAX || i >= w->outs)
+        return 1;
+    const struct netlock_packet *o = &w->out[i];
+    if (!s->answer && o->head.to.machine == s->sender.machine && o->head.to.port == s->sender.port)
+        s->answer = i + 1;
+    else
+        bpf_ringbuf_output(&mail, (void *)(uintptr_t)o, sizeof *o, 0);
+    return 0;
+}
+
+INLINE int answer_part(struct xdp_md *ctx, uint32_t where, struct fan_work *w, struct place sender)
+{
+    struct part_sorting s = {.work = w, .sender = sender};
+    bpf_loop(FAN_MAX, sort_part, &s, 0);
+    uint64_t *to = many_bytes(ctx, where, sizeof w->out[0]);
+    uint32_t i = s.answer - 1;
+    if (!to || i >= FAN_MAX)
+        return MANY_SETTLED;
+    const uint64_t *from = (const void *)&w->out[i];
+    for (uint32_t k = 0; k < sizeof w->out[0] / 8; k++)
+        to[k] = from[k];
+    return MANY_ANSWERED;
+}
+
+int decide_part(struct xdp_md *ctx, uint32_t where, uint32_t len)
+{
+    struct plane_counters *c = count_here();
+    const struct netlock_packet *p = many_bytes(ctx, where, sizeof *p);
+    uint8_t *b = base();
+    uint64_t now = bpf_ktime_get_boot_ns();
+    if (!c || !b)
+        return MANY_SETTLED;
+    if (!p || len < sizeof *p)
+        return refuse_part(c, PLANE_SHORT);
+    if (!part_is_known(p, len))
+        return MANY_SINGLY;
+    if (!is_from(p->head.from.machine, frame_saddr(ctx)))
+        return refuse_part(c, PLANE_FORGED);
+    int admitted = admit_part(p, b, now, c);
+    if (admitted != MANY_ANSWERED)
+        return admitted;
+    uint64_t index = p->head.index;
+    uint32_t *lock = bpf_map_lookup_elem(&here, &index);
+    struct fan_work *w = fan_scratch();
+    if (!lock || !w || !is_quiet(p, b, *lock))
+        return MANY_SINGLY;
+    count_type(c, &p->head);
+    begin_passes(w, *lock, index, now);
+    netlock_pass_of_request(&w->pass, p, is_ranked(b));
+    struct place sender = p->head.from;
+    return run_passes(w, b) ? answer_part(ctx, where, w, sender) : refuse_part(c, PLANE_CONTENDED);
 }
 
 /* ---- frames ---- */
@@ -385,7 +510,7 @@ INLINE int netlock(struct xdp_md *ctx, struct frame *f, struct plane_counters *c
     if (p->head.from.machine == MACHINE_NONE || p->head.index >= settings.locks)
         return drop(c, PLANE_ALIEN);
     if (p->head.to.machine != MACHINE_SWITCH) {
-        count_type(c, f);
+        count_type(c, f->head);
         return fan_one(ctx, f, c);
     }
     if (f->len < sizeof *p || (void *)(p + 1) > f->end)
@@ -394,14 +519,14 @@ INLINE int netlock(struct xdp_md *ctx, struct frame *f, struct plane_counters *c
     const uint64_t *until = cell(b, at.until_at, 0, 8);
     if (p->head.from.machine == MACHINE_STEWARD || p->head.from.machine == MACHINE_OPERATOR || !until ||
         bpf_ktime_get_boot_ns() >= *(const volatile uint64_t *)until) {
-        count_type(c, f);
+        count_type(c, f->head);
         return pass(c, PLANE_CONTROL);
     }
     int host = p->head.from.machine <= settings.machines;
     if (!host && !is_server(p->head.from.machine))
         return drop(c, PLANE_ALIEN);
     if (f->len > sizeof *p) { /* a report, or bytes for a data server */
-        count_type(c, f);
+        count_type(c, f->head);
         if (!host)
             learn_server(ctx, f, p->head.from.machine);
         return pass(c, PLANE_CONTROL);
@@ -409,17 +534,25 @@ INLINE int netlock(struct xdp_md *ctx, struct frame *f, struct plane_counters *c
     return host ? on_host(ctx, f, p, b, c) : on_server(ctx, f, p, b, c);
 }
 
-SEC("xdp") int plane(struct xdp_md *ctx)
+INLINE int handle(struct xdp_md *ctx)
 {
     struct plane_counters *c;
     struct frame f;
     int verdict = frame_begin(ctx, &c, &f);
+    if (verdict == FRAME_MANY)
+        return f.head->family == PACKET_NETLOCK ? many_decide(ctx, &f, c) : drop(c, PLANE_FAMILY);
     if (verdict != FRAME_OURS)
         return verdict;
     if (f.head->family == PACKET_NETLOCK && f.head->space == settings.space)
         return netlock(ctx, &f, c);
-    count_type(c, &f);
+    count_type(c, f.head);
     return frame_relay(ctx, &f, c);
+}
+
+SEC("xdp.frags") int plane(struct xdp_md *ctx)
+{
+    int verdict = six_begin(ctx);
+    return verdict == FRAME_OURS ? six_end(ctx, handle(ctx)) : verdict;
 }
 
 /* ---- orders of the control process ---- */

@@ -104,4 +104,12 @@ SEC("tc") int noise_out(struct __sk_buff *skb)
     return noise(skb, 0);
 }
 
+/* A host in a VLAN: the tag is beside the frame, for a card to put in. */
+SEC("tc") int tag_out(struct __sk_buff *skb)
+{
+    if (skb->protocol == bpf_htons(ETH_P_IP))
+        bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), 5);
+    return TC_ACT_OK;
+}
+
 char licence[] SEC("license") = "GPL";

@@ -32,6 +32,14 @@ int plane_attach_program(struct plane *p, const char *device, const char *name, 
 {
     return -ENOTSUP;
 }
+int plane_self_test(struct plane *p, const char *device, enum plane_mode mode, const char **note)
+{
+    return -ENOTSUP;
+}
+int plane_tags(const char *device, uint32_t which, bool on)
+{
+    return -ENOTSUP;
+}
 int plane_double_by(struct plane *p, const char *out, const char *in, enum plane_mode want)
 {
     return -ENOTSUP;
@@ -93,6 +101,12 @@ int plane_set_case(struct plane *p, const struct cost_case *c)
 {
     return -ENOTSUP;
 }
+bool plane_is_bare(const char *device)
+{
+    (void)device;
+    return true;
+}
+
 int plane_device(const char *device, uint32_t *ifindex, uint8_t mac[6])
 {
     return -ENOTSUP;

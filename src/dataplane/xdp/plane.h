@@ -9,7 +9,7 @@
 #include "wire/packet.h"
 
 /* Layout of the pinned maps: a control process reuses the maps of an earlier one only if they have this layout. */
-#define PLANE_LAYOUT 5u
+#define PLANE_LAYOUT 8u
 
 /* Fixed when the program is loaded, so that the compiler of the kernel sees constants. */
 struct plane_settings {
@@ -25,7 +25,8 @@ struct plane_settings {
     uint16_t rack;        /* which of them this is, from 0 on; `space` is its own, */
     uint32_t ip;          /* and its address: frames to others pass, since they may be for another rack's */
     uint32_t names;       /* FissLock: keys have names, so indexes have generations, which packets carry */
-    uint32_t pad;
+    uint32_t six;         /* nonzero: the switch is at an IPv6 address, and so are its hosts */
+    uint32_t ip6[4];      /* that address; `ip` is SIX_SWITCH then */
 };
 
 /* Which switch has which shard, as hosts are told. */
@@ -51,18 +52,43 @@ struct plane_live {
     uint64_t shards; /* that are this switch's, a bit for each; changes only while it is quiet */
 };
 
+/* ---- IPv6 ---- */
+
+/* Stand for addresses while a packet is in the program: six.bpf.h. Numbers as they would be on the wire. No network has such
+ * addresses: they are reserved (RFC 1112). */
+#define SIX_HOST(machine) __builtin_bswap32(0xf0000000u | (uint32_t)(machine))
+#define SIX_SWITCH __builtin_bswap32(0xf0ffffffu)
+#define SIX_STRANGER __builtin_bswap32(0xf1000000u) /* a sender that is not the machine that it says */
+#define SIX_HOPS 64
+
+struct six_head {
+    uint8_t version; /* in its higher half */
+    uint8_t flow[3];
+    uint16_t len; /* of everything behind it */
+    uint8_t next; /* which head comes next */
+    uint8_t hops;
+    uint32_t from[4];
+    uint32_t to[4];
+};
+_Static_assert(sizeof(struct six_head) == 40, "as RFC 8200 has it");
+
 /* Where a machine is. All zero: unknown. Numbers as they are on the wire, but for life and ifindex. */
 struct plane_host {
     uint16_t mac[3];
     uint16_t pool_port; /* UDP port of its port PORT_POOL */
-    uint32_t ip;
-    uint32_t ifindex; /* the switch's interface towards it */
-    uint32_t life;    /* the host's: an older one's packets do not move its address */
-    uint16_t asked;   /* FissLock: an ACQUIRE of it has passed */
-    uint16_t apart;   /* FissLock: a closed switch does not wait for this host's reports: its holds are lost */
-    uint64_t heard;   /* FissLock: at which tick it renewed its lease; 0: never */
+    uint32_t ip;        /* IPv6: SIX_HOST */
+    uint32_t ifindex;   /* the switch's interface towards it */
+    uint32_t life;      /* the host's: an older one's packets do not move its address */
+    uint16_t asked;     /* FissLock: an ACQUIRE of it has passed */
+    uint16_t apart;     /* FissLock: a closed switch does not wait for this host's reports: its holds are lost */
+    uint64_t heard;     /* FissLock: at which tick it renewed its lease; 0: never */
+    /* As the coordinator gave and saw them: the control process writes it, the program reads it. A packet in the host's name that
+     * does not agree is not the host's. */
+    uint32_t given_life; /* 0: not known */
+    uint32_t given_ip;
+    uint32_t ip6[4], given_ip6[4]; /* the same, of IPv6 */
 };
-_Static_assert(sizeof(struct plane_host) == 32, "no padding");
+_Static_assert(sizeof(struct plane_host) == 72, "no padding");
 
 /* The packet by which a host's pool says where it is: family PACKET_COORDINATOR, this type, the host's life as epoch. */
 #define PLANE_HERE 7u
@@ -83,11 +109,11 @@ enum plane_verdict {
 /* Why a frame was passed untouched or dropped. */
 enum plane_reason {
     PLANE_NOT_IPV4,  /* passed: ARP and whatever else */
-    PLANE_IPV6,      /* passed: lock packets are IPv4 */
+    PLANE_IPV6,      /* passed: the switch has an IPv4 address */
     PLANE_VLAN,      /* passed: lock packets have no tag */
     PLANE_OPTIONS,   /* passed: an IPv4 head with options */
     PLANE_FRAGMENT,  /* passed: no lock packet is longer than an MTU */
-    PLANE_OTHER,     /* passed: not UDP, or another port */
+    PLANE_OTHER,     /* passed: not UDP, or another port; at an IPv6 address: not IPv6 */
     PLANE_SHORT,     /* dropped: ends before its own lengths say, or before the head does */
     PLANE_CHECKSUM,  /* dropped: of IPv4 or UDP */
     PLANE_VERSION,   /* dropped: another version of the packet, or features that the program does not know */
@@ -104,6 +130,8 @@ enum plane_reason {
     PLANE_LOST_TWIN, /* dropped on its way out: the note about its copies was gone */
     PLANE_FOREIGN,   /* dropped: of a lock that another rack's switch has; its host will hear so */
     PLANE_OUTDATED,  /* dropped: of an earlier generation of its index */
+    PLANE_MANY,      /* dropped: a datagram with several packets that is not as it must be */
+    PLANE_FORGED,    /* in the name of a host, and not from its address, or of a life that was not given */
     PLANE_REASONS,
 };
 
@@ -114,6 +142,7 @@ struct plane_counters {
     uint64_t verdict[PLANE_VERDICTS];
     uint64_t reason[PLANE_REASONS];
     uint64_t type[PLANE_FAMILIES][PLANE_TYPES];
+    uint64_t singly; /* parts of datagrams that were not decided: their senders send them again, alone */
 };
 
 /* ---- two packets out of one ---- */
@@ -139,11 +168,13 @@ struct twin_ring {
 
 /* ---- for measurements ---- */
 
-#define COST_FRAME_WORDS 17 /* of 8 bytes: the frame, padded */
+#define COST_FRAME_WORDS 181 /* of 8 bytes: the longest frame, padded */
 struct cost_case {
     uint64_t frame[COST_FRAME_WORDS];
     uint64_t lock[2]; /* FissLock's word and token */
-    uint32_t index;
+    uint32_t words;   /* of the frame */
+    uint32_t index;   /* of the first of so many locks */
+    uint32_t locks;
     uint32_t pad;
 };
 

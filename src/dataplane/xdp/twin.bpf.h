@@ -8,7 +8,7 @@
 #ifndef PAWL_DATAPLANE_XDP_TWIN_BPF_H
 #define PAWL_DATAPLANE_XDP_TWIN_BPF_H
 
-#include "dataplane/xdp/frame.bpf.h"
+#include "dataplane/xdp/six.bpf.h"
 
 /* Two entries, both the interface by which doubled packets leave. */
 struct {
@@ -78,24 +78,25 @@ INLINE int twin_leave(struct xdp_md *ctx)
         for (uint32_t i = 0; i < TWIN_WORDS; i++)
             words[i] = n->first[i];
     f.ip->id = 0;
-    frame_address(&f, h, n->to[second].port);
-    return XDP_PASS;
+    struct place to = n->to[second];
+    frame_address(&f, h, to.port);
+    return settings.six ? six_out(ctx, to.machine) : XDP_PASS;
 }
 
-SEC("xdp/devmap") int twin_out(struct xdp_md *ctx)
+SEC("xdp.frags/devmap") int twin_out(struct xdp_md *ctx)
 {
     return twin_leave(ctx);
 }
 
 /* A switch with several ports: copies leave by an interface whose other end is on this machine. They are addressed already, and
  * each goes to the port of the machine in its head. */
-SEC("xdp") int twin_in(struct xdp_md *ctx)
+SEC("xdp.frags") int twin_in(struct xdp_md *ctx)
 {
     return frame_by_head(ctx);
 }
 
 /* The same for tests: BPF_PROG_TEST_RUN takes no program of a device map. Loaded only if asked for. */
-SEC("?xdp") int twin_probe(struct xdp_md *ctx)
+SEC("?xdp.frags") int twin_probe(struct xdp_md *ctx)
 {
     return twin_leave(ctx);
 }

@@ -213,7 +213,7 @@ const struct design design_alock = {
     .name = "alock",
     .summary = "local clients by CPU, remote ones by fabric: two queues under a Peterson lock (SPAA'24)",
     .kind = DESIGN_MAIN,
-    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODES | DESIGN_ON_OFI,
+    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODES | DESIGN_ON_RDMA,
     ALOCK_COMMON,
     .tolerates = FAULTS_ALL,
     .acquire = alock_acquire,

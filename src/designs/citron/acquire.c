@@ -27,9 +27,11 @@ static int lock_nodes(struct citron_job *j, unsigned *from, unsigned *to)
     return rc ? rc : claim_settle(j, *from, to, &c); /* (d): lines 34 to 36 */
 }
 
-/* ACQUIRELOCKONTREE, lines 6 and 7: all nodes in ascending order. */
+/* ACQUIRELOCKONTREE, lines 6 and 7: all nodes in ascending order. A job that gives claims back and has them again is no further:
+ * what it waited in vain still counts. */
 int job_acquire(struct citron_job *j)
 {
+    unsigned reached = j->claims.base;
     look_start(j);
     for (unsigned i = j->claims.base, to; i < j->claims.n;) {
         int rc = lock_nodes(j, &i, &to);
@@ -40,7 +42,9 @@ int job_acquire(struct citron_job *j)
         }
         if (rc)
             return rc;
-        wait_over(j);
+        if (to > reached)
+            wait_over(j);
+        reached = to > reached ? to : reached;
         i = to;
     }
     return 0;

@@ -71,7 +71,7 @@ const struct design design_citron = {
     .kind = DESIGN_MAIN,
     .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT |
                 DESIGN_RANGES | DESIGN_ASYNC | DESIGN_SPLIT,
-    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODES | DESIGN_ON_OFI,
+    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODES | DESIGN_ON_RDMA,
     .tolerates = FAULTS_ALL,
     .lock_size = sizeof(struct citron_lock),
     .lock_bytes = lock_bytes,

@@ -448,7 +448,7 @@ static int scrub_once(struct citron_job *j, struct tree_node parent)
     if (!rc)
         rc = search(&(struct search){.j = j, .node = parent}, is_below);
     if (rc)
-        return rc == -EAGAIN || rc > 0 ? 0 : rc;
+        return rc == -EAGAIN ? 1 : rc;
     rc = fab_read64(j->seat->ep, job_node(j, parent), &after);
     if (rc)
         return rc;
@@ -460,11 +460,14 @@ static int scrub_once(struct citron_job *j, struct tree_node parent)
     return rc;
 }
 
+/* Clients that look keep claims in the middle of a step for as long as the first patience (read_up_in_turn), and may begin when the
+ * job gives its turn at another node to the next one. They step back while the job has the parent: it waits for that. */
 int citron_scrub(struct citron_job *j, struct tree_node parent)
 {
     assert(j->claims.n == 1 && tree_same(j->claims.at[0].node, parent) && !j->claims.at[0].shared); /* I1: no other client has it */
-    int rc = 1;
-    for (unsigned tries = 0; rc > 0 && tries < READ_TRIES_MAX; tries++)
+    uint64_t until = add_saturating(world_now(j->seat->world), 2 * j->policy.patience_ns);
+    int rc = scrub_once(j, parent);
+    for (unsigned tries = 1; rc > 0 && (tries < READ_TRIES_MAX || world_now(j->seat->world) < until); tries++)
         rc = scrub_once(j, parent);
     return rc > 0 ? 0 : rc;
 }

@@ -107,6 +107,7 @@ static void deal(const struct citron_job *left, struct citron_job *right, uint64
         c.joint |= c.cut && claim_internal(&c) && !c.shared;
         if (c.cut && !claim_internal(&c))
             c.ticket = bounds_of(c.node, at, claim_end(&c));
+        assert(right->claims.n < CLAIMS_MAX);
         right->claims.at[right->claims.n++] = c;
     }
 }
@@ -171,6 +172,7 @@ static int keep_left(struct citron_job *l, uint64_t start, uint64_t at, uint64_t
 int citron_split(const struct seat *seat, struct hold *h, uint64_t at, struct hold *right)
 {
     struct citron_job l, r;
+    assert(h->start < at && at < h->end);
     int rc = job_resume(&l, seat, h, DEADLINE_NEVER);
     if (rc)
         return rc;

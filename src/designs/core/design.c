@@ -73,14 +73,14 @@ bool design_knobs_fine(const struct design *d, const struct knobs *knobs)
 
 const char *design_feature_name(unsigned bit)
 {
-    static const char *const names[DESIGN_FEATURES] = {"exclusive", "shared", "tokens",   "recovery", "timeout",
-                                                       "convert",   "ranges", "async",    "deadlock", "calls",
-                                                       "split",     "bast",   "semaphore"};
+    static const char *const names[DESIGN_FEATURES] = {"exclusive", "shared", "tokens",    "recovery", "timeout",
+                                                       "convert",   "ranges", "async",     "deadlock", "calls",
+                                                       "split",     "bast",   "semaphore", "values"};
     return bit < DESIGN_FEATURES ? names[bit] : NULL;
 }
 
 const char *design_substrate_name(unsigned bit)
 {
-    static const char *const names[DESIGN_SUBSTRATES] = {"shm", "sim", "udp", "node", "node-xdp", "ofi"};
+    static const char *const names[DESIGN_SUBSTRATES] = {"shm", "sim", "udp", "node", "node-xdp", "ofi", "verbs"};
     return bit < DESIGN_SUBSTRATES ? names[bit] : NULL;
 }

@@ -22,8 +22,9 @@ enum design_features {
     DESIGN_SPLIT = 1 << 10,     /* a held range can be cut in two */
     DESIGN_BAST = 1 << 11,      /* a holder can be told that a request waits for its lock */
     DESIGN_SEMAPHORE = 1 << 12, /* shared holds with a limit for each key */
+    DESIGN_VALUES = 1 << 13,    /* a small value beside each lock; one-sided designs: value.h, which needs TOKENS */
 };
-#define DESIGN_FEATURES 13
+#define DESIGN_FEATURES 14
 
 enum design_substrates {
     DESIGN_ON_SHM = 1 << 0,
@@ -32,9 +33,11 @@ enum design_substrates {
     DESIGN_ON_NODE = 1 << 3,     /* a memory node, a process: one-sided designs between machines */
     DESIGN_ON_NODE_XDP = 1 << 4, /* a memory node in the kernel */
     DESIGN_ON_OFI = 1 << 5,      /* a memory node under libfabric, whose providers have atomics of 64 bits */
+    DESIGN_ON_VERBS = 1 << 6,    /* one under libibverbs, likewise */
 };
-#define DESIGN_SUBSTRATES 6
+#define DESIGN_SUBSTRATES 7
 #define DESIGN_ON_NODES (DESIGN_ON_NODE | DESIGN_ON_NODE_XDP)
+#define DESIGN_ON_RDMA (DESIGN_ON_OFI | DESIGN_ON_VERBS)
 
 enum design_kind {
     DESIGN_MAIN,      /* offered to users */

@@ -156,6 +156,7 @@ struct space {
     fab_addr records; /* slot_count arrays of record_count words */
     fab_addr ranges;  /* likewise of struct record_range; only if the design has ranges */
     fab_addr locks;   /* the first lock */
+    fab_addr values;  /* lock_count cells (value.h); 0: there are none */
     fab_addr descs;   /* descriptors of sessions that have no memory of their own: slot_count arrays of record_count */
     uint32_t desc_size;
     uint32_t desc_record; /* of the design */

@@ -9,9 +9,9 @@ static bool here(const struct event *e, struct place client)
     return client.machine == e->h->machine;
 }
 
-static struct asking asking_of(struct fisslock_host *h, const struct fiss_request *r, uint8_t mode)
+struct asking agent_asking(struct fisslock_host *h, const struct fiss_request *r, uint8_t mode)
 {
-    return (struct asking){r->nonce, request_place(h, r), mode, r->priority, false};
+    return (struct asking){r->nonce, request_place(h, r), mode, r->priority, false, r->limit};
 }
 
 /* Tokens rise (I2): the tenure's, and below it the number of the grant. */
@@ -80,7 +80,7 @@ void agent_tell_writers(struct event *e, struct agent *a, bool starves)
     if (!p)
         return;
     p->term = a->term;
-    p->flags = (starves ? FISSION_STARVES : 0) | (a->writers && e->h->policy.write_preferring ? FISSION_WRITERS : 0);
+    p->flags = (starves || a->closed ? FISSION_STARVES : 0) | (a->writers && e->h->policy.write_preferring ? FISSION_WRITERS : 0);
 }
 
 /* A writer has left the queue. Readers must not wait for a writer that is gone (pitfall 13). */
@@ -94,7 +94,7 @@ static void writer_gone(struct event *e, struct agent *a)
 
 /* ---- holders ---- */
 
-/* To the process that asked; again, because others wait: to any process of its host, since that one may have ended. */
+/* To the process that asked; again, to see whether it holds: to any process of its host, since that one may have ended. */
 void agent_send_grant(struct event *e, struct agent *a, const struct node *n, bool again)
 {
     struct fission_packet *p = pool_packet(e, FISSION_GRANT, a->index, n->nonce, 0);
@@ -103,11 +103,21 @@ void agent_send_grant(struct event *e, struct agent *a, const struct node *n, bo
     p->head.to = p->client = n->client;
     if (again) {
         p->head.to.port = PORT_POOL;
-        p->flags = FISSION_WANTED;
+        p->flags = a->waiters.count || a->upgrader.machine ? FISSION_WANTED : 0;
     }
     p->mode = n->mode;
     p->term = a->term;
     p->token = a->token;
+}
+
+/* A semaphore keeps its limit until the last holder has gone, also if that one is a reader without a limit. */
+static void add_holder(struct event *e, struct agent *a, uint32_t node)
+{
+    uint16_t limit = host_node(e->h, node)->limit;
+    edit(e, a);
+    if (limit || !a->holders.count)
+        a->limit = limit;
+    pool_list_append(e, &a->holders, node);
 }
 
 /* The node becomes a holder. One of this host whose request does not wait any more is dropped. */
@@ -129,7 +139,7 @@ static void grant(struct event *e, struct agent *a, uint32_t node)
         debug_assert((a->right == FISSION_SHARED && n->mode == FISSION_SHARED) || MISTAKES(e->h->config.mistakes));
         agent_send_grant(e, a, n, false);
     }
-    pool_list_append(e, &a->holders, node);
+    add_holder(e, a, node);
 }
 
 static uint32_t node_for(struct event *e, const struct asking *asking, uint16_t ordinal)
@@ -137,7 +147,7 @@ static uint32_t node_for(struct event *e, const struct asking *asking, uint16_t 
     uint32_t node = pool_node_new(e, here(e, asking->client));
     if (node != NONE)
         *host_node(e->h, node) =
-            (struct node){asking->nonce, e->now, NONE, asking->client, ordinal, asking->mode, asking->priority};
+            (struct node){asking->nonce, e->now, NONE, asking->client, ordinal, asking->mode, asking->priority, asking->limit};
     else
         e->h->counts.crowded++;
     return node;
@@ -162,7 +172,7 @@ bool agent_hold(struct event *e, struct agent *a, const struct asking *asking, u
     }
     edit(e, host_node(h, node));
     host_node(h, node)->ordinal = ordinal;
-    pool_list_append(e, &a->holders, node);
+    add_holder(e, a, node);
     return true;
 }
 
@@ -182,6 +192,8 @@ static void begin(struct event *e, struct agent *a, uint64_t word, uint64_t toke
     a->seen = shared ? (uint16_t)max_u64(1, fission_word_inca(word)) : 0;
     a->granted = 0;
     a->starves = false;
+    a->closed = shared && (word & FISSION_WORD_STARVES);
+    a->limit = 0;
     a->doubt = false;
     a->pause_ns = 0;
     timers_stop(host_timers(e->h), timer_of_agent(e->h, a), e->out);
@@ -205,7 +217,7 @@ static void receive(struct event *e, struct agent *a, uint64_t nonce, uint8_t mo
         return;
     /* An upgrade that was given up meanwhile leaves a shared holder in an exclusive tenure. */
     bool gets = r->state == FISS_WAITING || (r->state == FISS_UPGRADING && mode == FISSION_EXCLUSIVE);
-    struct asking asking = asking_of(h, r, gets ? mode : r->mode);
+    struct asking asking = agent_asking(h, r, gets ? mode : r->mode);
     if (!agent_hold(e, a, &asking, r->term == a->term ? r->ordinal : 0))
         return;
     if (gets) {
@@ -229,7 +241,7 @@ static void claim_own(struct event *e, struct agent *a)
     for (struct fiss_request *r = pool_request_first(h, a->index); r; r = pool_request_next(h, r))
         if (request_holds(h, r->nonce) && r->term == a->term) {
             know_own(e, a, r);
-            struct asking asking = asking_of(h, r, r->mode);
+            struct asking asking = agent_asking(h, r, r->mode);
             agent_hold(e, a, &asking, r->ordinal);
         }
 }
@@ -275,14 +287,15 @@ static void take_queue(struct event *e, struct agent *a, const struct fission_pa
     const struct fission_entry *entries = (const struct fission_entry *)(p + 1);
     for (unsigned i = 0; i < p->count; i++) {
         struct fission_entry entry = entries[i];
-        if ((entry.mode != FISSION_SHARED && entry.mode != FISSION_EXCLUSIVE) || entry.client.machine == MACHINE_SWITCH ||
+        struct asking asking;
+        if (!places_read(&entry, &asking) || entry.client.machine == MACHINE_SWITCH ||
             !fission_place_exists(entry.client, &e->h->rules)) {
             e->h->drops.bad++;
             continue;
         }
         struct who who = {entry.nonce, entry.client.machine};
         if (pool_list_find(e->h, &a->holders, who) == NONE && pool_list_find(e->h, &a->waiters, who) == NONE)
-            queue(e, a, &(struct asking){entry.nonce, entry.client, entry.mode, entry.priority, false});
+            queue(e, a, &asking);
     }
 }
 
@@ -379,7 +392,7 @@ struct agent *agent_adopt(struct event *e, uint64_t index, uint64_t word, uint64
             uint32_t node = pool_node_new(e, true);
             if (node == NONE)
                 break;
-            *host_node(h, node) = (struct node){r->nonce, e->now, NONE, request_place(h, r), 0, r->mode, r->priority};
+            *host_node(h, node) = (struct node){r->nonce, e->now, NONE, request_place(h, r), 0, r->mode, r->priority, r->limit};
             a->writers += r->mode == FISSION_EXCLUSIVE;
             if (h->policy.priority)
                 pool_list_insert(e, &a->waiters, node);
@@ -396,7 +409,7 @@ struct agent *agent_adopt(struct event *e, uint64_t index, uint64_t word, uint64
 /* With an exclusive right the agent grants to its own host as it likes: one writer, or readers. */
 static bool grants_here(const struct event *e, const struct agent *a, const struct asking *asking)
 {
-    if (!e->h->policy.keep || !here(e, asking->client) || a->right != FISSION_EXCLUSIVE || a->waiters.count ||
+    if (!e->h->policy.keep || asking->limit || !here(e, asking->client) || a->right != FISSION_EXCLUSIVE || a->waiters.count ||
         a->upgrader.machine || a->granted >= TOKEN_GRANTS_MAX)
         return false;
     return !a->holders.count || (asking->mode == FISSION_SHARED && host_node(e->h, a->holders.head)->mode == FISSION_SHARED);
@@ -421,7 +434,11 @@ enum agent_says agent_ask(struct event *e, struct agent *a, const struct asking 
     }
     if (pool_list_find(h, &a->waiters, who) != NONE || (a->grantee != NONE && node_is(host_node(h, a->grantee), who)))
         return AGENT_QUEUES;
-    bool open = asking->mode == FISSION_SHARED && a->right == FISSION_SHARED && agent_open(h, a);
+    bool shared = asking->mode == FISSION_SHARED && a->right == FISSION_SHARED && a->state == AGENT_LIVE;
+    enum places_say place = shared ? places_for(h, a, asking->limit) : PLACES_MOVE;
+    if (place == PLACES_REFUSE)
+        return AGENT_REFUSES_LIMIT;
+    bool open = place == PLACES_GRANT && agent_open(h, a);
     if (a->state == AGENT_LIVE && (open || grants_here(e, a, asking))) {
         if (a->kept && !a->holders.count && here(e, asking->client)) {
             edit(e, a);
@@ -491,11 +508,17 @@ static void serve_readers(struct event *e, struct agent *a)
     a->waiters = (struct list){NONE, NONE, 0};
     for (uint32_t node = queued.head, next; node != NONE; node = next) {
         next = host_node(h, node)->next;
-        behind |= host_node(h, node)->mode == FISSION_EXCLUSIVE;
-        if (host_node(h, node)->mode == FISSION_SHARED && (all || !behind))
+        const struct node *n = host_node(h, node);
+        behind |= n->mode == FISSION_EXCLUSIVE;
+        enum places_say place = n->mode == FISSION_SHARED && (all || !behind) ? places_for(h, a, n->limit) : PLACES_FULL;
+        if (place == PLACES_GRANT) {
             grant(e, a, node);
-        else
+        } else if (place == PLACES_REFUSE) {
+            places_refuse(e, a, n->nonce, n->client);
+            pool_node_free(e, node);
+        } else {
             pool_list_append(e, &a->waiters, node);
+        }
     }
 }
 

@@ -30,6 +30,7 @@ struct node {
     uint16_t ordinal;
     uint8_t mode;
     uint8_t priority;
+    uint16_t limit; /* of a place of a semaphore; 0: it is none */
 };
 
 struct list {
@@ -42,6 +43,9 @@ enum agent_state {
     AGENT_FREEING, /* FREE was sent */
     AGENT_MOVING,  /* GRANT with agent was sent; to this host itself, if the mode changes */
 };
+
+/* Lists of agents. */
+enum agent_chain { CHAIN_KEPT, CHAIN_CENSUS, CHAINS };
 
 struct agent {
     uint64_t index;
@@ -68,10 +72,15 @@ struct agent {
     uint8_t score;    /* keep.c */
     uint16_t granted; /* exclusive tenure: counts grants, for the low bits of tokens */
     bool starves;     /* a writer has waited too long: readers queue */
+    bool closed;      /* shared tenure: the decider lets no reader in, so that there may be a semaphore */
+    uint16_t limit;   /* closed: of the holders; 0: they are readers */
     bool adopted;
-    bool doubt; /* taken over: there may be holders by an earlier tenure, which a census must find */
-    bool kept;  /* stays without holders and waiters; between these two in the list of such agents: */
-    uint32_t kept_before, kept_after;
+    bool doubt;   /* taken over: there may be holders by an earlier tenure, which a census must find */
+    bool kept;    /* stays without holders and waiters: in CHAIN_KEPT */
+    bool in_line; /* needs a census: in CHAIN_CENSUS */
+    struct {
+        uint32_t before, after;
+    } link[CHAINS];
 };
 
 #define TOKEN_GRANT_BITS 14
@@ -85,9 +94,10 @@ struct asking {
     struct place client;
     uint8_t mode, priority;
     bool nowait;
+    uint16_t limit;
 };
 
-enum agent_says { AGENT_GRANTS, AGENT_QUEUES, AGENT_REFUSES };
+enum agent_says { AGENT_GRANTS, AGENT_QUEUES, AGENT_REFUSES, AGENT_REFUSES_LIMIT };
 
 struct event;
 struct fisslock_host;
@@ -103,6 +113,8 @@ bool agent_hold(struct event *e, struct agent *a, const struct asking *asking, u
 bool agent_release(struct event *e, struct agent *a, struct who who, uint32_t term, uint16_t ordinal);
 void agent_serve(struct event *e, struct agent *a);
 void agent_watch(struct event *e, struct agent *a); /* from now on agent_due comes from time to time */
+/* Do the holders still hold? Requests wait, or the index is to be retired. */
+void agent_check_holders(struct event *e, struct agent *a);
 bool agent_know(struct event *e, struct agent *a, uint32_t ordinal);
 bool agent_knows(const struct agent *a, uint32_t ordinal); /* or could not remember it */
 bool agent_accounted(const struct agent *a);
@@ -110,6 +122,17 @@ bool agent_open(const struct fisslock_host *h, const struct agent *a); /* reader
 void agent_tell_writers(struct event *e, struct agent *a, bool starves);
 void agent_send_grant(struct event *e, struct agent *a, const struct node *n, bool again);
 uint64_t agent_token(const struct agent *a);
+struct asking agent_asking(struct fisslock_host *h, const struct fiss_request *r, uint8_t mode);
+
+/* ---- places.c: semaphores ---- */
+
+/* Of a shared request. PLACES_MOVE: the tenure is open to readers, and must end first. */
+enum places_say { PLACES_GRANT, PLACES_FULL, PLACES_MOVE, PLACES_REFUSE };
+
+enum places_say places_for(const struct fisslock_host *h, const struct agent *a, uint16_t limit);
+struct fission_entry places_entry(const struct node *n);
+bool places_read(const struct fission_entry *entry, struct asking *out); /* false: not a request */
+void places_refuse(struct event *e, const struct agent *a, uint64_t nonce, struct place client);
 
 /* ---- convert.c: changing the mode of a hold ---- */
 

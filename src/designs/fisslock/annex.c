@@ -202,10 +202,10 @@ static void count(struct annex *a, struct annex_lock *l, uint64_t index, uint64_
         send_heat(a, out);
 }
 
-/* The lock is lent: back to the switch. */
+/* The lock is lent: back to the switch. Not a PROBE, which has no count of hops: its sender sends another one. */
 static void give_back(const struct fission_packet *p, uint32_t len, struct outbox *out)
 {
-    struct fission_packet *back = spill_copy(out, p, len);
+    struct fission_packet *back = spill_counts_hops(p) ? spill_copy(out, p, len) : NULL;
     if (!back)
         return;
     back->hops++;
@@ -219,7 +219,7 @@ static void on_report(struct annex *a, struct fission_packet *p, uint32_t len, s
     const struct fission_entry *entries = (const struct fission_entry *)(p + 1);
     for (unsigned i = 0; i < p->count; i++) {
         struct fission_entry e = entries[i];
-        bool known = e.nonce < a->config.locks && (e.mode == FISSION_SHARED || e.mode == FISSION_EXCLUSIVE);
+        bool known = e.nonce < a->config.locks && e.mode >= FISSION_SHARED && e.mode <= FISSION_PLACE;
         struct annex_lock *l = known && ward_of(&a->config, e.nonce) == a->ward ? lock_at(a, e.nonce) : NULL;
         if (!l || l->state == ANNEX_HERE || l->state == ANNEX_LENT)
             continue;

@@ -4,7 +4,11 @@
  *
  * A census: the decider has given out ordinals of which the agent never heard. The agent asks every host for its holders by these
  * ordinals. A host answers with them, and promises that its waiting requests will take no GRANT by the others (credible() in
- * host.c). When all hosts have answered, an ordinal that no host named has no holder. One at a time per host: it is rare. */
+ * host.c). When all hosts have answered, an ordinal that no host named has no holder.
+ *
+ * One at a time per host. After a host or a decider was lost, many agents of a host need one, and their timers may run in step. So
+ * they stand in line, and when a census is over the next one begins at once: they wait for each other's round trips, not for each
+ * other's timers (I9). A host that does not answer holds up all of them, but each of them needs its answer. */
 #include "designs/fisslock/host.h"
 
 #define CENSUS_SPAN 64 /* ordinals at once: the width of an agent's window, and they fit into an answer */
@@ -23,9 +27,43 @@ static void ask(struct event *e, uint16_t machine, uint32_t from)
     p->stamp = c->all ? from : c->high;
 }
 
+/* ---- the line ---- */
+
+static bool needs_census(const struct agent *a)
+{
+    bool places = a->closed && a->doubt && a->waiters.count; /* without the holders it is not known how many are taken */
+    return a->state == AGENT_LIVE && (!a->holders.count || a->upgrader.machine || places) && !agent_accounted(a);
+}
+
+static void stand_in_line(struct event *e, struct agent *a)
+{
+    if (a->in_line)
+        return;
+    edit(e, a);
+    a->in_line = true;
+    pool_chain_append(e, CHAIN_CENSUS, a);
+}
+
+void census_forget(struct event *e, struct agent *a)
+{
+    if (!a->in_line)
+        return;
+    edit(e, a);
+    a->in_line = false;
+    pool_chain_take(e, CHAIN_CENSUS, a);
+}
+
+/* ---- a census ---- */
+
 static bool has_answered(const struct fiss_census *c, uint16_t machine)
 {
     return c->answered[machine / 64] >> (machine % 64) & 1;
+}
+
+static struct fission_entry entry_of(struct fisslock_host *h, const struct fiss_request *r, uint16_t ordinal)
+{
+    return (struct fission_entry){r->nonce, request_place(h, r), r->limit ? r->limit : ordinal, r->limit ? FISSION_PLACE : r->mode,
+                                  r->priority};
 }
 
 /* This host's answer: its holders by these ordinals, and the promise. */
@@ -36,7 +74,7 @@ static unsigned answer(struct event *e, uint64_t index, uint32_t term, uint16_t 
     unsigned count = 0;
     for (struct fiss_request *r = pool_request_first(h, index); r; r = pool_request_next(h, r)) {
         if (request_is_held(r) && r->term == term && r->ordinal >= low && r->ordinal <= high && count < CENSUS_SPAN) {
-            entries[count++] = (struct fission_entry){r->nonce, request_place(h, r), r->ordinal, r->mode, r->priority};
+            entries[count++] = entry_of(h, r, r->ordinal);
         } else if (r->state == FISS_WAITING && (!r->barred || r->barred_term != term || r->barred_inca < high)) {
             edit(e, r);
             r->barred = true;
@@ -64,7 +102,7 @@ static unsigned answer_all(struct event *e, uint64_t index, uint32_t term, uint3
             *next = i;
             break;
         }
-        entries[count++] = (struct fission_entry){r->nonce, request_place(h, r), 0, r->mode, r->priority};
+        entries[count++] = entry_of(h, r, 0);
     }
     return count;
 }
@@ -74,15 +112,20 @@ static bool take(struct event *e, struct agent *a, const struct fission_entry *e
 {
     for (unsigned i = 0; i < count; i++) {
         struct fission_entry entry = entries[i];
-        struct asking asking = {entry.nonce, entry.client, FISSION_SHARED, entry.priority, false};
-        if (!fission_place_exists(entry.client, &e->h->rules) || entry.client.machine == MACHINE_SWITCH)
+        uint16_t ordinal = entry.mode == FISSION_PLACE ? 0 : entry.inca;
+        struct asking asking;
+        if (!places_read(&entry, &asking) || !fission_place_exists(entry.client, &e->h->rules) ||
+            entry.client.machine == MACHINE_SWITCH) {
             e->h->drops.bad++;
-        else if (!entry.inca || !agent_knows(a, entry.inca)) {
-            if (!agent_hold(e, a, &asking, entry.inca))
-                return false;
-            if (entry.inca)
-                agent_know(e, a, entry.inca);
+            continue;
         }
+        asking.mode = FISSION_SHARED;
+        if (ordinal && agent_knows(a, ordinal))
+            continue;
+        if (!agent_hold(e, a, &asking, ordinal))
+            return false;
+        if (ordinal)
+            agent_know(e, a, ordinal);
     }
     return true;
 }
@@ -101,6 +144,8 @@ static void finish(struct event *e, struct agent *a)
     c->id = 0;
     timers_stop(host_timers(e->h), timer_of_census(e->h), e->out);
     agent_serve(e, a);
+    if (needs_census(a))
+        stand_in_line(e, a); /* there are more ordinals */
 }
 
 static struct agent *census_agent(struct event *e)
@@ -110,15 +155,10 @@ static struct agent *census_agent(struct event *e)
     return a && a->state == AGENT_LIVE && a->term == c->term ? a : NULL;
 }
 
-void census_due(struct event *e)
+static void ask_all(struct event *e)
 {
-    edit(e, &e->h->census);
     struct fisslock_host *h = e->h;
     struct fiss_census *c = &h->census;
-    if (!census_agent(e)) {
-        c->id = 0;
-        return;
-    }
     for (uint16_t m = 1; m <= h->config.machines; m++)
         if (!has_answered(c, m))
             ask(e, m, 0);
@@ -131,8 +171,6 @@ static void census_start(struct event *e, struct agent *a)
     edit(e, &e->h->census);
     struct fisslock_host *h = e->h;
     struct fiss_census *c = &h->census;
-    if (census_agent(e))
-        return; /* one at a time */
     h->counts.censuses++;
     *c = (struct fiss_census){.id = h->nonce_high | ++h->serial << NONCE_REQUEST_BITS, .index = a->index, .term = a->term};
     c->low = (uint16_t)(a->known + 1);
@@ -155,7 +193,30 @@ static void census_start(struct event *e, struct agent *a)
     if (--c->left == 0)
         finish(e, a);
     else
-        census_due(e);
+        ask_all(e);
+}
+
+/* If no census is under way: that of the next agent in line. */
+static void census_next(struct event *e)
+{
+    struct fisslock_host *h = e->h;
+    while (h->chain[CHAIN_CENSUS].count && !census_agent(e)) {
+        struct agent *a = host_agent(h, h->chain[CHAIN_CENSUS].first);
+        census_forget(e, a);
+        if (needs_census(a))
+            census_start(e, a);
+    }
+}
+
+void census_due(struct event *e)
+{
+    edit(e, &e->h->census);
+    if (census_agent(e)) {
+        ask_all(e);
+        return;
+    }
+    e->h->census.id = 0; /* the agent is gone, or has heard of its holders in another way */
+    census_next(e);
 }
 
 static void on_census(struct event *e, const struct fission_packet *p)
@@ -195,8 +256,11 @@ static void on_answer(struct event *e, const struct fission_packet *p)
         return;
     }
     c->answered[machine / 64] |= UINT64_C(1) << (machine % 64);
-    if (--c->left == 0)
-        finish(e, a);
+    if (--c->left)
+        return;
+    finish(e, a);
+    if (!MISTAKE(e->h->config.mistakes, FISSLOCK_MISTAKE_LINE))
+        census_next(e);
 }
 
 void census_packet(struct event *e, const struct fission_packet *p)
@@ -223,8 +287,7 @@ static void look_for_starving(struct event *e, struct agent *a)
         agent_tell_writers(e, a, a->starves);
 }
 
-/* Requests wait: do the holders still hold? */
-static void check_holders(struct event *e, struct agent *a)
+void agent_check_holders(struct event *e, struct agent *a)
 {
     struct fisslock_host *h = e->h;
     for (uint32_t i = a->holders.head, next; i != NONE; i = next) {
@@ -282,11 +345,13 @@ void agent_due(struct event *e, struct agent *a)
     case AGENT_LIVE:
         if (a->waiters.count || a->upgrader.machine) {
             look_for_starving(e, a);
-            check_holders(e, a);
+            agent_check_holders(e, a);
             check_writer(e, a);
         }
-        if ((!a->holders.count || a->upgrader.machine) && !agent_accounted(a))
-            census_start(e, a);
+        if (needs_census(a) && census_agent(e) != a) {
+            stand_in_line(e, a);
+            census_next(e);
+        }
         agent_serve(e, a);
         break;
     default:

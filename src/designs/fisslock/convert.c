@@ -136,6 +136,8 @@ int fisslock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t
     struct fiss_request *r = host_request(h, request);
     if (r->state != FISS_HELD)
         return -PAWL_ENOTOWNER;
+    if (r->limit)
+        return -PAWL_ENOTSUP; /* a place of a semaphore is no share of the lock */
     struct agent *a = pool_agent_of(h, r->index);
     if (a && (a->state != AGENT_LIVE || a->term != r->term))
         a = NULL;

@@ -24,9 +24,10 @@ static uint8_t wanted(const struct fiss_request *r)
     return r->state == FISS_UPGRADING ? FISSION_EXCLUSIVE : r->mode;
 }
 
+/* A request for a place of a semaphore waits for any one of its holders, and not for all: it is part of no cycle. */
 static bool waits(const struct fiss_request *r)
 {
-    return (r->state == FISS_WAITING && !r->try) || r->state == FISS_UPGRADING;
+    return (r->state == FISS_WAITING && !r->try && !r->limit) || r->state == FISS_UPGRADING;
 }
 
 /* The chase numbers requests through all parts of the host. */

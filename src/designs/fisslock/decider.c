@@ -248,13 +248,16 @@ static bool released(const struct decider *d, const struct fission_packet *p, ui
     return true;
 }
 
-/* Decided by a server: it only passes, unless its host is lost. Then the server hears of that, if a live host wants the lock. */
+/* Decided by a server: it only passes, unless its host is lost. Then the server hears of that, if a live host wants the lock. An
+ * agent that moved to the lost host ends where it came from: a request for the lock begins another tenure. */
 static void pass(struct decider *d, const struct fission_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
     if (lives(d, p->head.to.machine, now))
         spill_copy(out, p, len);
     else if (is_call(p) && lives(d, p->client.machine, now))
         placement_forward(placement_of(d), p, len, SPILL_DEAD, out);
+    else if (fission_has_agent(p) && lives(d, p->head.from.machine, now))
+        spill_say_over(p, len, SPILL_SERVED, out);
     else
         d->drops.stale++;
 }

@@ -15,7 +15,11 @@ bool fisslock_claim(const void *host, uint32_t request, struct packet_claim *out
     struct fisslock_host *h = (struct fisslock_host *)(uintptr_t)host;
     const struct fiss_request *r = host_request(h, request);
     bool holds = request_is_held(r);
-    *out = (struct packet_claim){.index = r->index, .token = holds ? r->token : 0, .mode = (enum pawl_mode)r->mode, .holds = holds};
+    *out = (struct packet_claim){.index = r->index,
+                                 .token = holds ? r->token : 0,
+                                 .mode = (enum pawl_mode)r->mode,
+                                 .generation = r->generation,
+                                 .holds = holds};
     return holds || r->state == FISS_WAITING;
 }
 

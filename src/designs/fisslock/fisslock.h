@@ -83,7 +83,7 @@ uint64_t fisslock_server_word(const void *server, uint64_t index); /* 0: it is n
 
 #define FISSLOCK_FEATURES                                                                                                          \
     (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC |         \
-     DESIGN_DEADLOCK | DESIGN_BAST)
+     DESIGN_DEADLOCK | DESIGN_BAST | DESIGN_SEMAPHORE | DESIGN_VALUES)
 
 extern const struct design design_fisslock, design_fisslock_racks;
 

@@ -81,7 +81,7 @@ static void on_upgrade(struct event *e, struct agent *a, const struct fission_pa
         return;
     }
     /* The agent may not know this hold. */
-    struct asking asking = {p->head.nonce, p->client, FISSION_SHARED, p->priority, false};
+    struct asking asking = {p->head.nonce, p->client, FISSION_SHARED, p->priority, false, 0};
     if (p->term == a->term && p->inca && !agent_knows(a, p->inca) && agent_hold(e, a, &asking, p->inca))
         agent_know(e, a, p->inca);
     if (agent_upgrade(e, a, who_of(p)) == AGENT_REFUSES)
@@ -96,7 +96,7 @@ static void on_copy(struct event *e, struct agent *a, const struct fission_packe
         h->drops.stale++; /* of a tenure that has ended, and accounted for it; or a duplicate */
         return;
     }
-    struct asking asking = {p->head.nonce, p->client, FISSION_SHARED, p->priority, false};
+    struct asking asking = {p->head.nonce, p->client, FISSION_SHARED, p->priority, false, 0};
     if (p->client.machine != h->machine || request_holds(h, p->head.nonce)) {
         if (!agent_hold(e, a, &asking, p->inca))
             return; /* no room: the ordinal stays open */
@@ -119,7 +119,8 @@ static void on_acquire(struct event *e, struct agent *a, const struct fission_pa
         on_copy(e, a, p);
         return;
     }
-    if (p->term == a->term && p->inca)
+    bool place = p->mode == FISSION_PLACE;
+    if (!place && p->term == a->term && p->inca)
         agent_know(e, a, p->inca);
     if (p->client.machine == h->machine && !request_wants(h, p->head.nonce)) {
         h->drops.stale++;
@@ -130,8 +131,12 @@ static void on_acquire(struct event *e, struct agent *a, const struct fission_pa
         bounce(e, p);
         return;
     }
-    struct asking asking = {p->head.nonce, p->client, p->mode, p->priority, p->flags & FISSION_NOWAIT};
-    if (agent_ask(e, a, &asking) == AGENT_REFUSES) {
+    struct asking asking = {p->head.nonce,      p->client, place ? FISSION_SHARED : p->mode, p->priority, p->flags & FISSION_NOWAIT,
+                            place ? p->inca : 0};
+    enum agent_says says = agent_ask(e, a, &asking);
+    if (says == AGENT_REFUSES_LIMIT) {
+        places_refuse(e, a, p->head.nonce, p->client);
+    } else if (says == AGENT_REFUSES) {
         if (p->client.machine != h->machine)
             reply(e, FISSION_REFUSED, p, 0);
         else

@@ -10,6 +10,7 @@
 #include <errno.h>
 
 static_assert((int)FISSION_SHARED == (int)PAWL_SHARED && (int)FISSION_EXCLUSIVE == (int)PAWL_EXCLUSIVE, "modes have one encoding");
+static_assert(FISSION_LIMIT_MAX == PAWL_SEMAPHORE_MAX, "every limit has room");
 
 /* ---- a request's states ---- */
 
@@ -111,6 +112,11 @@ void request_send_acquire(struct event *e, struct fiss_request *r, uint16_t flag
     p->flags = flags | (upgrade ? FISSION_UPGRADE : 0) | (r->try ? FISSION_NOWAIT : 0);
     if (r->try && e->h->policy.keep) /* only the agent knows whether the lock is held, or the agent only stays */
         p->flags |= FISSION_RETRY;
+    if (r->limit) {
+        p->mode = FISSION_PLACE;
+        p->inca = r->limit;
+        p->flags |= FISSION_RETRY;
+    }
     if (upgrade && r->term != TERM_NONE) { /* the hold, in case the agent does not know it */
         p->term = r->term;
         p->inca = r->ordinal;
@@ -183,6 +189,7 @@ int fisslock_acquire(void *host, const struct packet_ask *ask, uint64_t now, str
         .state = FISS_WAITING,
         .mode = (uint8_t)ask->mode,
         .priority = ask->priority,
+        .limit = ask->limit,
         .try = ask->try,
     };
     h->waiting++;
@@ -191,9 +198,11 @@ int fisslock_acquire(void *host, const struct packet_ask *ask, uint64_t now, str
 
     struct agent *a = pool_agent_of(h, r->index);
     if (a && a->state == AGENT_LIVE) { /* Fig. 6 line 1 */
-        struct asking asking = {r->nonce, request_place(h, r), r->mode, r->priority, r->try};
-        if (agent_ask(&e, a, &asking) == AGENT_REFUSES)
-            request_end(&e, r, -PAWL_EHELD);
+        struct asking asking = agent_asking(h, r, r->mode);
+        asking.nowait = r->try;
+        enum agent_says says = agent_ask(&e, a, &asking);
+        if (says == AGENT_REFUSES || says == AGENT_REFUSES_LIMIT)
+            request_end(&e, r, says == AGENT_REFUSES ? -PAWL_EHELD : -PAWL_ELIMITS);
         else if (r->state == FISS_WAITING)
             request_retransmit_later(&e, r);
         else
@@ -311,14 +320,15 @@ static unsigned locals_of(struct fisslock_host *h, const struct agent *a, uint8_
     return count;
 }
 
-/* In a shared tenure with an empty queue: any reader. In an exclusive one, where agents stay: one writer, or readers. */
+/* In a shared tenure with an empty queue: any reader, if there is no semaphore. In an exclusive one, where agents stay: one writer,
+ * or readers. */
 static bool local_grants(struct fisslock_host *h, const struct agent *a, uint8_t mode)
 {
     uint8_t held;
     if (a->state != AGENT_LIVE || a->waiters.count || a->upgrader.machine)
         return false;
     if (a->right == FISSION_SHARED)
-        return mode == FISSION_SHARED;
+        return mode == FISSION_SHARED && !a->closed;
     if (!h->policy.keep || a->granted >= TOKEN_GRANTS_MAX)
         return false;
     if (a->holders.count)
@@ -395,6 +405,7 @@ int fisslock_local_acquire(void *host, const struct packet_ask *ask, uint64_t no
     r->port = ask->port;
     r->mode = (uint8_t)ask->mode;
     r->priority = ask->priority;
+    r->limit = 0;
     r->try = r->floored = r->barred = r->wanted = false;
     r->local = true;
     r->local_place = (uint8_t)place;
@@ -447,7 +458,7 @@ void local_settle(struct event *e)
         pool_request_link(e, r);
         uint32_t node = pool_node_new(e, true);
         assert(node != NONE); /* I1: there is always a node for an own request, so that holders are known */
-        *host_node(h, node) = (struct node){r->nonce, e->now, NONE, request_place(h, r), 0, r->mode, r->priority};
+        *host_node(h, node) = (struct node){r->nonce, e->now, NONE, request_place(h, r), 0, r->mode, r->priority, 0};
         pool_list_append(e, &a->holders, node);
     }
 }
@@ -478,7 +489,8 @@ static void on_shared_grant(struct event *e, const struct fission_packet *p)
     if (r && r->state == FISS_WAITING) {
         if (!news || !credible(h, r, p->term, ordinal))
             return;
-        if (here && !agent_hold(e, a, &(struct asking){r->nonce, request_place(h, r), FISSION_SHARED, r->priority, false}, ordinal))
+        struct asking asking = agent_asking(h, r, FISSION_SHARED);
+        if (here && !agent_hold(e, a, &asking, ordinal))
             return;
         ++*(by_switch ? &h->counts.by_switch : &h->counts.by_agent);
         request_grant(e, r, FISSION_SHARED, p->token << TOKEN_GRANT_BITS | 1, p->term, ordinal);
@@ -487,8 +499,9 @@ static void on_shared_grant(struct event *e, const struct fission_packet *p)
             edit(e, r);
             r->wanted = true;
         }
+        struct asking asking = agent_asking(h, r, r->mode);
         if (here && r->term == p->term) /* held before the agent came here: it must know the holder, not only the ordinal */
-            agent_hold(e, a, &(struct asking){r->nonce, request_place(h, r), r->mode, r->priority, false}, r->ordinal);
+            agent_hold(e, a, &asking, r->ordinal);
         if (ordinal && !r->ordinal && r->term == p->term) {
             edit(e, r);
             r->ordinal = ordinal; /* granted twice: its release accounts for both */
@@ -507,6 +520,8 @@ static void on_reply(struct event *e, const struct fission_packet *p)
         e->h->drops.stale++;
     else if (p->head.type == FISSION_ACK && r->state == FISS_RELEASING)
         request_end(e, r, 0);
+    else if (p->head.type == FISSION_REFUSED && r->state == FISS_WAITING && r->limit && p->mode == FISSION_PLACE)
+        request_end(e, r, -PAWL_ELIMITS);
     else if (p->head.type == FISSION_REFUSED && r->state == FISS_WAITING && r->try)
         request_end(e, r, -PAWL_EHELD);
     else if (p->head.type == FISSION_REFUSED && r->state == FISS_UPGRADING && (p->flags & FISSION_UPGRADE))
@@ -604,14 +619,23 @@ bool fisslock_wanted(void *host, uint32_t request, uint64_t now, struct outbox *
     return told;
 }
 
-/* Agents that stay are given up: they may stay again when the lock comes back. */
+/* Agents that stay are given up: they may stay again when the lock comes back. Others may have a holder that does not hold: one
+ * whose late request was granted after its host was lost. While no request waits, the agent would not find out, and the index would
+ * be lost (I11). */
 bool fisslock_uses(void *host, uint64_t index, uint64_t now, struct outbox *out)
 {
     struct event e = event_begin(host, now, out);
     struct agent *a = pool_agent_of(e.h, index);
-    if (a && a->kept && a->state == AGENT_LIVE && !a->holders.count && !a->waiters.count)
+    bool used = a || pool_request_first(e.h, index);
+    if (!a || a->state != AGENT_LIVE || a->waiters.count)
+        return used;
+    if (a->holders.count) {
+        agent_check_holders(&e, a);
+        agent_serve(&e, a);
+    } else if (a->kept) {
         tenure_free(&e, a);
-    return a || pool_request_first(e.h, index);
+    }
+    return used;
 }
 
 void fisslock_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out)

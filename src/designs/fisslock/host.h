@@ -57,7 +57,9 @@ struct fisslock_host {
     uint32_t agent_free, node_free;         /* lists of those that were used before; */
     uint32_t agents_touched, nodes_touched; /* those beyond were never used */
     uint32_t agents_used, nodes_used, waiting;
-    uint32_t kept_first, kept_last, kept_count;
+    struct chain {
+        uint32_t first, last, count;
+    } chain[CHAINS];
     bool leaving;
 
     _Alignas(CACHE_LINE) struct locals locals;
@@ -204,6 +206,8 @@ void pool_forget_outdated(struct event *e, uint64_t index, uint32_t generation);
 struct agent *pool_agent_of(struct fisslock_host *h, uint64_t index);
 struct agent *pool_agent_new(struct event *e, uint64_t index);
 void pool_agent_free(struct event *e, struct agent *a); /* with its nodes */
+void pool_chain_append(struct event *e, enum agent_chain chain, struct agent *a);
+void pool_chain_take(struct event *e, enum agent_chain chain, struct agent *a);
 
 /* `own`: for a request of this host. NONE: none are left; for own requests there are always some, since holders must be known. */
 uint32_t pool_node_new(struct event *e, bool own);

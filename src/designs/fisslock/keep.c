@@ -67,51 +67,26 @@ static bool wants(const struct fisslock_host *h, const struct agent *a)
 
 void keep_forget(struct event *e, struct agent *a)
 {
-    struct fisslock_host *h = e->h;
     if (!a->kept)
         return;
-    struct agent *before = a->kept_before == NONE ? NULL : host_agent(h, a->kept_before);
-    struct agent *after = a->kept_after == NONE ? NULL : host_agent(h, a->kept_after);
     edit(e, a);
-    if (before) {
-        edit(e, before);
-        before->kept_after = a->kept_after;
-    } else {
-        h->kept_first = a->kept_after;
-    }
-    if (after) {
-        edit(e, after);
-        after->kept_before = a->kept_before;
-    } else {
-        h->kept_last = a->kept_before;
-    }
     a->kept = false;
-    h->kept_count--;
+    pool_chain_take(e, CHAIN_KEPT, a);
 }
 
 static void remember(struct event *e, struct agent *a)
 {
-    struct fisslock_host *h = e->h;
     edit(e, a);
     a->kept = true;
-    a->kept_before = h->kept_last;
-    a->kept_after = NONE;
-    if (h->kept_last == NONE) {
-        h->kept_first = agent_number(h, a);
-    } else {
-        edit(e, host_agent(h, h->kept_last));
-        host_agent(h, h->kept_last)->kept_after = agent_number(h, a);
-    }
-    h->kept_last = agent_number(h, a);
-    h->kept_count++;
+    pool_chain_append(e, CHAIN_KEPT, a);
 }
 
 /* Frees the agent that has stayed longest. One in use leaves the list, and joins it again when it is not in use. */
 static void evict(struct event *e)
 {
     struct fisslock_host *h = e->h;
-    for (unsigned i = 0; i < EVICT_TRIES && h->kept_count > h->kept_max; i++) {
-        struct agent *a = host_agent(h, h->kept_first);
+    for (unsigned i = 0; i < EVICT_TRIES && h->chain[CHAIN_KEPT].count > h->kept_max; i++) {
+        struct agent *a = host_agent(h, h->chain[CHAIN_KEPT].first);
         keep_forget(e, a);
         if (a->state == AGENT_LIVE && !a->holders.count && !a->waiters.count)
             tenure_free(e, a);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The mistakes that variants of fisslock make on purpose: rack_config.mistakes. The low eight bits, 25 and 26 are the decider's
+/* The mistakes that variants of fisslock make on purpose: rack_config.mistakes. The low eight bits, 25, 26 and 31 are the decider's
  * (enum fission_mistakes in dataplane/mistake.h). */
 #ifndef PAWL_DESIGNS_FISSLOCK_MISTAKES_H
 #define PAWL_DESIGNS_FISSLOCK_MISTAKES_H
 
 #include "dataplane/mistake.h"
+
+#include <stdint.h>
 
 enum fisslock_mistakes {
     /* of a host */
@@ -19,6 +21,7 @@ enum fisslock_mistakes {
     FISSLOCK_MISTAKE_REUSE = 1 << 16,  /* a host that lost its memory goes on with tenures of its former life */
     FISSLOCK_MISTAKE_SILENT = 1 << 17, /* a host does not report shared holds to a decider that lost its state */
 
+    FISSLOCK_MISTAKE_LINE = 1 << 30,   /* when a census is over, the next one waits until an agent's time has come */
     FISSLOCK_MISTAKE_RUMOUR = 1 << 28, /* a holder takes an agent on its host for waiters */
     FISSLOCK_MISTAKE_MUTE = 1 << 29,   /* a holder whose agent is on another host is told of no waiter */
 
@@ -35,5 +38,9 @@ enum fisslock_mistakes {
     FISSLOCK_MISTAKE_ROUND = 1 << 23,    /* any HAND is taken for the answer to a CALL */
     FISSLOCK_MISTAKE_AMNESIA = 1 << 24,  /* a server that lost its memory goes on without asking the hosts */
 };
+
+/* of semaphores, at the agent */
+#define FISSLOCK_MISTAKE_PLACES (UINT64_C(1) << 32) /* it takes places of any limit, and grants one more */
+#define FISSLOCK_MISTAKE_GUESS (UINT64_C(1) << 33)  /* an agent that has taken over grants places before a census */
 
 #endif

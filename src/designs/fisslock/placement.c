@@ -124,7 +124,8 @@ static struct place server_of(const struct placement *d, unsigned ward)
 void placement_forward(struct placement *d, const struct fission_packet *p, uint32_t len, uint16_t flags, struct outbox *out)
 {
     uint64_t index = p->head.index;
-    if (p->hops >= FISSION_HOPS_MAX || !placement_open(d, index)) {
+    bool strays = spill_counts_hops(p) && p->hops >= FISSION_HOPS_MAX;
+    if (strays || !placement_open(d, index)) {
         d->counts.refused++; /* its sender retransmits */
         return;
     }

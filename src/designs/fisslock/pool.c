@@ -88,7 +88,8 @@ void fisslock_host_init(void *host, const struct rack_config *config, uint16_t m
     h->rules = rules_of(config);
     h->machine = machine;
     h->nonce_high = (uint64_t)life << (NONCE_REQUEST_BITS + NONCE_SERIAL_BITS);
-    h->kept_first = h->kept_last = NONE;
+    for (unsigned i = 0; i < CHAINS; i++)
+        h->chain[i].first = h->chain[i].last = NONE;
     h->life = life;
     h->reborn = life > 1;
     for (unsigned i = 0; i < ENDS; i++)
@@ -260,6 +261,7 @@ void pool_agent_free(struct event *e, struct agent *a)
         pool_node_free(e, a->grantee);
     timers_stop(host_timers(h), timer_of_agent(h, a), e->out);
     keep_forget(e, a);
+    census_forget(e, a);
     while (*at != number)
         at = &host_agent(h, *at)->next;
     edit(e, at);
@@ -268,6 +270,44 @@ void pool_agent_free(struct event *e, struct agent *a)
     a->next = h->agent_free;
     h->agent_free = number;
     h->agents_used--;
+}
+
+void pool_chain_append(struct event *e, enum agent_chain chain, struct agent *a)
+{
+    struct fisslock_host *h = e->h;
+    struct chain *c = &h->chain[chain]; /* event_begin() has announced the change */
+    uint32_t number = agent_number(h, a);
+    edit(e, a);
+    a->link[chain].before = c->last;
+    a->link[chain].after = NONE;
+    if (c->last == NONE) {
+        c->first = number;
+    } else {
+        edit(e, host_agent(h, c->last));
+        host_agent(h, c->last)->link[chain].after = number;
+    }
+    c->last = number;
+    c->count++;
+}
+
+void pool_chain_take(struct event *e, enum agent_chain chain, struct agent *a)
+{
+    struct fisslock_host *h = e->h;
+    struct chain *c = &h->chain[chain];
+    uint32_t before = a->link[chain].before, after = a->link[chain].after;
+    if (before == NONE) {
+        c->first = after;
+    } else {
+        edit(e, host_agent(h, before));
+        host_agent(h, before)->link[chain].after = after;
+    }
+    if (after == NONE) {
+        c->last = before;
+    } else {
+        edit(e, host_agent(h, after));
+        host_agent(h, after)->link[chain].before = before;
+    }
+    c->count--;
 }
 
 /* ---- nodes and their lists ---- */

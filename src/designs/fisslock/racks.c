@@ -95,6 +95,7 @@ static void carry(struct parts_host *h, uint32_t request, uint8_t to, uint64_t n
                                        .thread = *host_thread(from_part, request),
                                        .port = was.port,
                                        .priority = was.priority,
+                                       .limit = was.limit,
                                        .try = was.try,
                                        .mode = (enum pawl_mode)was.mode,
                                        .index = was.index,

@@ -50,7 +50,7 @@ bool rebuild_report(struct rebuild *r, struct rebuild_lock *locks, uint64_t coun
     /* A packet after the last one is a duplicate: the hold may have been released since. */
     for (unsigned i = 0; i < p->count && r->state[machine] == REBUILD_HEARD; i++) {
         struct fission_entry e = entries[i];
-        bool known = e.nonce < count && (e.mode == FISSION_SHARED || e.mode == FISSION_EXCLUSIVE);
+        bool known = e.nonce < count && e.mode >= FISSION_SHARED && e.mode <= FISSION_PLACE;
         bool news = known && !(locks[e.nonce].word & FISSION_WORD_HELD);
         if (known && rebuild_reported(&locks[e.nonce], machine, &e))
             r->held += news;

@@ -33,6 +33,7 @@ struct fiss_census {
 void agent_due(struct event *e, struct agent *a);
 void census_packet(struct event *e, const struct fission_packet *p);
 void census_due(struct event *e);
+void census_forget(struct event *e, struct agent *a); /* it does not need one any more */
 
 /* ---- report.c ---- */
 

@@ -13,7 +13,8 @@ static unsigned holds_in(struct fisslock_host *h, uint32_t from, uint32_t to, st
         const struct fiss_request *r = host_request(h, i);
         if (!request_is_held(r) || (MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_SILENT) && r->mode == FISSION_SHARED))
             continue;
-        entries[count++] = (struct fission_entry){r->index, fission_place_of_generation(r->generation), 0, r->mode, r->priority};
+        uint8_t mode = r->limit ? FISSION_PLACE : r->mode;
+        entries[count++] = (struct fission_entry){r->index, fission_place_of_generation(r->generation), 0, mode, r->priority};
     }
     return count;
 }

@@ -28,6 +28,7 @@ struct fiss_request {
     uint16_t barred_inca; /* ordinals up to this one were given up in a census */
     uint16_t ordinal;     /* held: by the decider's grant of that number; 0: by the agent */
     uint16_t port;
+    uint16_t limit; /* of a semaphore; 0: it is none */
     uint8_t state;
     uint8_t mode;
     uint8_t priority;

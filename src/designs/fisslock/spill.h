@@ -70,6 +70,12 @@ static inline struct fission_packet *spill_packet(struct outbox *out, enum spill
     return p;
 }
 
+/* Whether `hops` counts how often the packet was bounced. In a PROBE it is the step under examination, of up to CHASE_STEPS_MAX. */
+static inline bool spill_counts_hops(const struct fission_packet *p)
+{
+    return p->head.type != FISSION_PROBE;
+}
+
 /* ---- what the deciders in memory have in common ---- */
 
 static inline struct fission_policy policy_of(const struct rack_config *c)
@@ -104,7 +110,7 @@ void spill_decide(struct rebuild_lock *lock, const struct fission_policy *policy
                   uint32_t len, uint16_t flags, struct outbox *out);
 /* Whether the packet is of the lock's generation, or of a later one, which begins then. */
 bool spill_is_of_lock(struct rebuild_lock *lock, const struct fission_policy *policy, const struct fission_packet *p);
-/* An agent of an earlier generation wants to end its tenure, which is over: it is told so. Nothing else is changed. */
+/* An agent wants to end its tenure, which is over: it is told so. Nothing else is changed. */
 void spill_say_over(const struct fission_packet *p, uint32_t len, uint16_t flags, struct outbox *out);
 /* The agent was lost with its host. The client's host has it from now on, in a new tenure; it finds that out (forward.c), and finds
  * the holders (census.c). On a pipeline this is a second pass. */

@@ -37,11 +37,11 @@ static void send_move(struct event *e, struct agent *a)
     p->flags = FISSION_AGENT;
     if (a->to_mode == FISSION_SHARED && a->writers && h->policy.write_preferring)
         p->flags |= FISSION_WRITERS;
+    if (grantee && grantee->limit)
+        p->flags |= FISSION_STARVES; /* closed to readers: see places.c */
     uint32_t node = a->waiters.head;
-    for (unsigned i = 0; i < entries; i++, node = host_node(h, node)->next) {
-        const struct node *n = host_node(h, node);
-        pool_entries(p)[i] = (struct fission_entry){n->nonce, n->client, 0, n->mode, n->priority};
-    }
+    for (unsigned i = 0; i < entries; i++, node = host_node(h, node)->next)
+        pool_entries(p)[i] = places_entry(host_node(h, node));
 }
 
 void tenure_retransmit(struct event *e, struct agent *a)
@@ -126,10 +126,12 @@ static void send_rest(struct event *e, struct agent *a)
         struct fission_packet *p = pool_packet(e, FISSION_ACQUIRE, a->index, n->nonce, 0);
         if (!p)
             break;
+        struct fission_entry entry = places_entry(n);
         p->client = n->client;
-        p->mode = n->mode;
+        p->mode = entry.mode;
+        p->inca = entry.inca;
         p->priority = n->priority;
-        p->flags = FISSION_BOUNCED;
+        p->flags = FISSION_BOUNCED | (n->limit ? FISSION_RETRY : 0);
         p->bouncer = h->machine;
         p->stamp = *host_ends(h, a->index);
     }

@@ -346,6 +346,15 @@ static void on_elsewhere(struct requests *h, const struct netlock_packet *p, uin
     say_lease(h, GRANTER_SWITCH, (uint16_t)p->round, now, out);
 }
 
+/* A switch that has not heard of the successor yet passes requests on to the old server. Its grants are of an earlier life. */
+void netlock_server_since(void *host, uint16_t machine, uint32_t life, struct outbox *out)
+{
+    struct requests *h = host;
+    unsigned server = rack_server_on(&h->config, machine);
+    if (server < h->config.servers)
+        granter_since(h, GRANTER_SWITCH + 1 + server, life, out);
+}
+
 /* Whether a packet of the granter, in that life, is current. Packets of a former life are not. */
 static bool is_current(struct requests *h, unsigned granter, uint32_t life, uint16_t port, uint64_t now, struct outbox *out)
 {

@@ -131,6 +131,7 @@ struct packet_grants netlock_host_grants(const void *host);
 void netlock_host_packet(void *host, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_host_tick(void *host, uint64_t now, struct outbox *out);
 void netlock_host_renew(void *host, uint64_t now, struct outbox *out);
+void netlock_server_since(void *host, uint16_t machine, uint32_t life, struct outbox *out);
 uint64_t netlock_expiry(const void *host, uint32_t session);
 void netlock_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out);
 
@@ -169,6 +170,7 @@ uint32_t netlock_steward_since(void *state, uint32_t life);
 
 /* The steward's latest assignments, as BEAT and TERM carry them. */
 struct netlock_table {
+    uint32_t steward;     /* its life: a member takes nothing of an earlier one; 0: none was heard */
     uint32_t term;        /* of the active switch */
     uint32_t active_life; /* of its memory */
     uint32_t count;       /* of slots */
@@ -179,9 +181,11 @@ struct netlock_table {
 /* -EINVAL unless a BEAT or TERM of that length is complete. */
 int netlock_table_read(const struct rack_config *c, const struct netlock_packet *p, uint32_t len, struct netlock_table *out);
 /* A TERM that answers a BEAT of this life, later than the latest one: until when the lease lasts; 0: it does not count. An answer
- * counts once. */
+ * counts once. `steward` is that of the table that the member has: TERM and FOLLOW of a later one raise it, and what an earlier one
+ * says does not count. */
 uint64_t netlock_table_hear(const struct rack_config *c, const struct netlock_packet *p, uint32_t len, uint32_t life,
-                            uint64_t latest, uint64_t now, struct packet_drops *drops, struct netlock_table *out);
+                            uint64_t latest, uint64_t now, struct packet_drops *drops, uint32_t *steward,
+                            struct netlock_table *out);
 struct netlock_packet *netlock_table_write(const struct rack_config *c, const struct netlock_table *table, enum netlock_type type,
                                            uint32_t life, struct place from, struct place to, struct outbox *out);
 

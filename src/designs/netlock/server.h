@@ -172,6 +172,12 @@ static inline struct place server_switch(const struct server *s)
 
 /* ---- what the steward says (server_slots.c) ---- */
 
+/* A mistake on purpose: leases that a former owner of the slot gave are not waited for. */
+static inline bool server_hasty(const struct server *s, unsigned slot)
+{
+    return MISTAKE(s->config.mistakes, slot == s->number ? NETLOCK_MISTAKE_HASTY_SERVER : NETLOCK_MISTAKE_HASTY_HEIR);
+}
+
 /* Whether it may grant, and give leases. */
 bool server_rules(const struct server *s, uint64_t now);
 void server_on_term(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now);

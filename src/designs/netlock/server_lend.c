@@ -34,6 +34,7 @@ void server_set_busy(struct server *s, struct lock *l, bool busy)
         return;
     l->busy = busy;
     if (busy) {
+        assert(s->busy != link_of(s, l)); /* a lock is in the list once */
         l->busy_prev = 0;
         l->busy_next = s->busy;
         if (s->busy)
@@ -382,8 +383,9 @@ void server_on_give(struct server *s, struct lock *l, const struct netlock_packe
         forget_counts(s, l);
         l->place = LOCK_OWNED;
         l->round = p->round;
-        l->token = max_u64(l->token, p->token);
+        l->token = max_u64(l->token, p->token); /* I2 */
         server_set_busy(s, l, false);
+        assert(!l->busy && l->token >= p->token);
         server_pump(s, l, now, out);
     }
     struct netlock_packet *a = server_to_switch(s, l, NETLOCK_GIVEN, out);
@@ -398,7 +400,8 @@ static void take_back_all(struct server *s, uint64_t now)
 {
     uint64_t from = MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_HASTY_REVERT) ? now : now + lease_over(&s->config);
     for (unsigned i = 0; i < s->config.servers; i++)
-        if (s->slots[i].term && !s->slots[i].whole) /* this server does not know which locks were lent before it had the slot */
+        if (s->slots[i].term && !s->slots[i].whole &&
+            !server_hasty(s, i)) /* this server does not know which locks were lent before it had the slot */
             s->slots[i].open_ns = max_u64(s->slots[i].open_ns, from);
     for (uint64_t i = server_next_lock(s, UINT64_MAX); i < s->config.locks; i = server_next_lock(s, i)) {
         struct lock *l = server_lock(s, i);

@@ -41,9 +41,11 @@ static void forget(struct server *s, unsigned slot, uint64_t now)
 static void adopt(struct server *s, const struct netlock_slot *given, uint64_t now)
 {
     bool first = given->first && s->fresh;
-    bool hasty = MISTAKE(s->config.mistakes, given->slot == s->number ? NETLOCK_MISTAKE_HASTY_SERVER : NETLOCK_MISTAKE_HASTY_HEIR);
-    s->slots[given->slot] = (struct server_slot){
-        .term = given->term, .adopted_ns = now, .open_ns = first || hasty ? now : now + lease_over(&s->config), .whole = first};
+    s->slots[given->slot] =
+        (struct server_slot){.term = given->term,
+                             .adopted_ns = now,
+                             .open_ns = first || server_hasty(s, given->slot) ? now : now + lease_over(&s->config),
+                             .whole = first};
     s->revive_ns = min_u64(s->revive_ns, s->slots[given->slot].open_ns);
     s->sync_ns = now;
 }
@@ -51,7 +53,10 @@ static void adopt(struct server *s, const struct netlock_slot *given, uint64_t n
 void server_on_term(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now)
 {
     struct netlock_table t;
-    uint64_t mine = 0, until = netlock_table_hear(&s->config, p, len, s->life, s->stamp, now, &s->drops, &t);
+    uint32_t steward = s->table.steward;
+    uint64_t mine = 0, until = netlock_table_hear(&s->config, p, len, s->life, s->stamp, now, &s->drops, &s->table.steward, &t);
+    if (!until && s->table.steward > steward)
+        s->beat_ns = now; /* FOLLOW: the steward waits for a BEAT that says so */
     if (!until)
         return;
     if (now >= s->until_ns)

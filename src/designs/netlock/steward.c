@@ -17,14 +17,23 @@ int netlock_table_read(const struct rack_config *c, const struct netlock_packet 
 }
 
 uint64_t netlock_table_hear(const struct rack_config *c, const struct netlock_packet *p, uint32_t len, uint32_t life,
-                            uint64_t latest, uint64_t now, struct packet_drops *drops, struct netlock_table *out)
+                            uint64_t latest, uint64_t now, struct packet_drops *drops, uint32_t *steward, struct netlock_table *out)
 {
-    if (p->head.type != NETLOCK_TERM || netlock_table_read(c, p, len, out)) {
+    bool follow = p->head.type == NETLOCK_FOLLOW && len == sizeof *p;
+    if (!follow && (p->head.type != NETLOCK_TERM || netlock_table_read(c, p, len, out))) {
         drops->bad++;
         return 0;
     }
+    if (p->ticket != life || (p->head.epoch < *steward && !MISTAKE(c->mistakes, NETLOCK_MISTAKE_OLD_STEWARD))) {
+        drops->stale++;
+        return 0;
+    }
+    *steward = p->head.epoch > *steward ? p->head.epoch : *steward;
+    if (follow)
+        return 0;
+    out->steward = *steward;
     uint64_t until = lease_valid_until(p->stamp, netlock_term_ns(c));
-    if (p->ticket == life && p->stamp <= now && p->stamp > latest && until > now)
+    if (p->stamp <= now && p->stamp > latest && until > now)
         return until;
     drops->stale++;
     return 0;
@@ -53,6 +62,7 @@ struct netlock_packet *netlock_beat(const struct rack_config *c, const struct ne
     if (!p)
         return NULL;
     p->stamp = now;
+    p->ticket = table->steward;
     p->flags = now < until ? NETLOCK_BEAT_LEASED : 0;
     return p;
 }
@@ -272,6 +282,19 @@ static void answer(struct steward *s, const struct netlock_packet *p, struct out
     a->flags = (uint8_t)((s->clean ? NETLOCK_TERM_CLEAN : 0) | (s->retire ? NETLOCK_TERM_RETIRE : 0));
 }
 
+/* A steward that lost its memory counts what a member reports when the member follows it. Else the member could take a late TERM of
+ * the steward before, and so an assignment that it has not reported. Leases of that steward have ended by open_ns. */
+static bool follows(struct steward *s, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+{
+    if (now >= s->open_ns || s->fresh || p->ticket == s->life || MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_OLD_STEWARD))
+        return true;
+    struct netlock_packet *a =
+        netlock_packet_new(out, &s->config, NETLOCK_FOLLOW, s->life, (struct place){MACHINE_STEWARD, PORT_POOL}, p->head.from);
+    if (a)
+        a->ticket = p->head.epoch;
+    return false;
+}
+
 void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct steward *s = state;
@@ -291,10 +314,12 @@ void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_
         s->drops.alien++;
         return;
     }
-    if (h->epoch < m->life || (h->epoch == m->life && p->stamp < m->stamp)) {
-        s->drops.stale++;
+    if (h->epoch < m->life || (h->epoch == m->life && p->stamp < m->stamp) || p->ticket > s->life) {
+        s->drops.stale++; /* late, or its sender follows a later steward */
         return;
     }
+    if (!follows(s, p, now, out))
+        return;
     m->life = h->epoch;
     m->stamp = p->stamp;
     m->until_ns = now + lease_surely_over(netlock_term_ns(&s->config));

@@ -12,8 +12,8 @@
     .family = PACKET_NETLOCK, .tune = netlock_tune, .host_bytes = netlock_host_bytes, .host_init = netlock_host_init,              \
     .acquire = netlock_acquire, .thread = netlock_thread, .full_queues = true, .give_up = netlock_give_up,                         \
     .release = netlock_release, .outcome = requests_outcome, .idle = requests_idle, .holds = requests_hold,                        \
-    .claim = requests_claim, .uses = requests_use, .packet = netlock_host_packet, .tick = netlock_host_tick,                       \
-    .renew = netlock_host_renew, .expiry = netlock_expiry, .host_grants = netlock_host_grants,                                     \
+    .claim = requests_claim, .uses = requests_use, .server_since = netlock_server_since, .packet = netlock_host_packet,            \
+    .tick = netlock_host_tick, .renew = netlock_host_renew, .expiry = netlock_expiry, .host_grants = netlock_host_grants,          \
     .session_dead = netlock_session_dead, .host_drops = requests_drops, .switch_bytes = netlock_switch_bytes,                      \
     .switch_init = netlock_switch_init, .switch_number = netlock_switch_number, .steward_bytes = netlock_steward_bytes,            \
     .steward_init = netlock_steward_init, .steward_packet = netlock_steward_packet, .steward_tick = netlock_steward_tick,          \

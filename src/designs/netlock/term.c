@@ -10,7 +10,10 @@ bool switch_is_active(const struct nl_switch *w, uint64_t now)
 void switch_on_term(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now)
 {
     struct netlock_table t;
-    uint64_t until = netlock_table_hear(&w->config, p, len, w->life, w->stamp, now, &w->drops, &t);
+    uint32_t steward = w->table.steward;
+    uint64_t until = netlock_table_hear(&w->config, p, len, w->life, w->stamp, now, &w->drops, &w->table.steward, &t);
+    if (!until && w->table.steward > steward)
+        w->beat_ns = now; /* FOLLOW: the steward waits for a BEAT that says so */
     if (!until)
         return;
     bool mine = t.term && t.number == w->number && t.active_life == w->life;

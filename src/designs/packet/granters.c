@@ -14,7 +14,7 @@ uint64_t request_fresh_nonce(struct requests *h, const struct granter_ops *ops, 
 
 void request_rename(struct requests *h, const struct granter_ops *ops, struct request *r, struct outbox *out)
 {
-    assert(r->state == REQUEST_ASKING);
+    assert(request_asks(r));
     outbox_touch(out, r, sizeof *r);
     r->nonce = request_fresh_nonce(h, ops, r);
     r->sent = 0;
@@ -86,7 +86,7 @@ static void lapse(struct requests *h, const struct granter_ops *ops, unsigned gr
             request_set_lost(h, request_session(h, r), true, out);
             request_quit(h, ops, r, -PAWL_ELOST, now, out);
             outbox_wake(out, i);
-        } else if (r->state == REQUEST_ASKING && ops->may_have(h, granter, r)) {
+        } else if (request_asks(r) && ops->may_have(h, granter, r)) {
             ops->ask_anew(h, r, now, out);
         }
     }
@@ -107,7 +107,7 @@ static void survive(struct requests *h, const struct granter_ops *ops, unsigned 
             outbox_touch(out, r, sizeof *r);
             r->unreported = true;
             l->reports++;
-        } else if (r->state == REQUEST_ASKING && ops->may_have(h, granter, r)) {
+        } else if (request_asks(r) && ops->may_have(h, granter, r)) {
             ops->ask_anew(h, r, now, out);
         }
     }
@@ -178,9 +178,18 @@ void granter_leased(struct requests *h, const struct granter_ops *ops, unsigned 
     for (uint32_t i = first ? h->busy.pending : 0; i;) {
         struct request *r = request_at(h, i - 1);
         i = r->next;
-        if (r->state == REQUEST_ASKING)
+        if (request_asks(r))
             ops->leased(h, granter, r, now, out);
     }
+}
+
+void granter_since(struct requests *h, unsigned granter, uint32_t life, struct outbox *out)
+{
+    struct lease *l = &h->leases[granter];
+    if (life <= l->floor)
+        return;
+    outbox_touch(out, l, sizeof *l);
+    l->floor = life;
 }
 
 bool granter_is_current(struct requests *h, const struct granter_ops *ops, unsigned granter, uint32_t life, uint64_t now,
@@ -302,7 +311,7 @@ void granters_session_dead(struct requests *h, const struct granter_ops *ops, ui
             continue;
         outbox_touch(out, r, sizeof *r);
         r->port = PORT_POOL; /* its own process is gone */
-        if (r->state == REQUEST_ASKING || r->state == REQUEST_VOIDING || request_held(r)) {
+        if (request_asks(r) || request_held(r)) {
             request_quit(h, ops, r, -PAWL_ELOST, now, out);
             if (ops->wakes_dead)
                 outbox_wake(out, request_number(h, r));

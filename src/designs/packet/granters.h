@@ -68,6 +68,8 @@ void granter_check_lease(struct requests *h, const struct granter_ops *ops, unsi
 /* LEASED came, which was asked for at `stamp`, from a granter that has those slots. */
 void granter_leased(struct requests *h, const struct granter_ops *ops, unsigned granter, uint64_t stamp, uint64_t slots,
                     uint64_t now, struct outbox *out);
+/* The granter's place has been given to another one: packets of lives before this one are not taken any more. */
+void granter_since(struct requests *h, unsigned granter, uint32_t life, struct outbox *out);
 /* Whether a packet of that life of the granter is current. A granter with a higher life has lost its memory. */
 bool granter_is_current(struct requests *h, const struct granter_ops *ops, unsigned granter, uint32_t life, uint64_t now,
                         struct outbox *out);

@@ -315,7 +315,8 @@ struct packet_answer {
 struct packet_claim {
     uint64_t index, token; /* token: of what it holds */
     enum pawl_mode mode;
-    bool holds; /* else it waits */
+    uint32_t generation; /* of the index */
+    bool holds;          /* else it waits */
 };
 
 /* Which part of the rack decided the grants that a host's requests got. */
@@ -329,6 +330,9 @@ struct packet_drops {
     uint64_t alien;      /* another space, or from a machine that does not exist */
     uint64_t stale;      /* from another life, of a request that has ended, or doubled */
     uint64_t unreadable; /* another version, or features that this build does not know */
+    uint64_t forged;     /* in the name of a member, and not from its address, or without its secret */
+    uint64_t untagged;   /* without a tag, or with that of another key */
+    uint64_t limited;    /* more than one address may ask for */
 };
 
 /* Figures of a lock server or switch, for its operator. Those that a design does not count are PACKET_UNCOUNTED. */

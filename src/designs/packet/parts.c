@@ -187,6 +187,12 @@ void parts_switch_gone(void *host, unsigned rack, uint64_t now, struct outbox *o
         design_of(host)->switch_gone(parts_part(host, rack), 0, now, out);
 }
 
+void parts_server_since(void *host, uint16_t machine, uint32_t life, struct outbox *out)
+{
+    for (unsigned d = 0; d < parts(host); d++)
+        design_of(host)->server_since(parts_part(host, d), machine, life, out);
+}
+
 void parts_renew(void *host, uint64_t now, struct outbox *out)
 {
     for (unsigned d = 0; d < parts(host); d++)

@@ -69,6 +69,7 @@ void parts_packet(void *host, const void *data, uint32_t len, uint64_t now, stru
 uint64_t parts_tick(void *host, uint64_t now, struct outbox *out);
 void parts_rouse(void *host, uint64_t now, struct outbox *out);
 void parts_switch_gone(void *host, unsigned rack, uint64_t now, struct outbox *out);
+void parts_server_since(void *host, uint16_t machine, uint32_t life, struct outbox *out);
 void parts_renew(void *host, uint64_t now, struct outbox *out);
 uint64_t parts_expiry(const void *host, uint32_t session);
 void parts_session_dead(void *host, uint32_t session, uint64_t now, struct outbox *out);

@@ -56,8 +56,11 @@ bool requests_claim(const void *host, uint32_t request, struct packet_claim *out
 {
     const struct request *r = request_at(host, request);
     bool held = request_held(r);
-    *out = (struct packet_claim){
-        .index = r->index, .token = held ? r->token : 0, .mode = (enum pawl_mode)(held ? r->mode : r->want), .holds = held};
+    *out = (struct packet_claim){.index = r->index,
+                                 .token = held ? r->token : 0,
+                                 .mode = (enum pawl_mode)(held ? r->mode : r->want),
+                                 .generation = r->generation,
+                                 .holds = held};
     return held || r->state == REQUEST_ASKING;
 }
 

@@ -110,6 +110,12 @@ static inline bool request_held(const struct request *r)
     return r->state == REQUEST_HELD || r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING || r->state == REQUEST_CALLING;
 }
 
+/* A granter may grant it, or may have granted it already. */
+static inline bool request_asks(const struct request *r)
+{
+    return r->state == REQUEST_ASKING || r->state == REQUEST_VOIDING;
+}
+
 /* How many locks a session has from a granter. */
 static inline uint32_t *request_held_count(const struct requests *t, uint32_t session, unsigned granter)
 {

@@ -155,7 +155,7 @@ const struct design design_shiftlock64 = {
     .name = "shiftlock64",
     .summary = "shiftlock in a word of 64 bits, for fabrics without larger atomics",
     .kind = DESIGN_MAIN,
-    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODES | DESIGN_ON_OFI,
+    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODES | DESIGN_ON_RDMA,
     .variant = &shift_form64,
     SHIFT_COMMON,
 };

@@ -43,14 +43,15 @@ static uint64_t unfield(u128 word, unsigned shift, unsigned bits)
     return bits == 64 ? value : value & FIELD_MAX(bits);
 }
 
-u128 shift_pack(const struct shift_form *f, struct shift_entry e)
+/* Inline, for forms that the compiler knows: every shift and mask is then a constant. A lock packs five words. */
+static inline __attribute__((always_inline)) u128 pack(const struct shift_form *f, struct shift_entry e)
 {
     return field(e.rel, f->rel_shift, f->rel_bits) | field(e.readers, f->readers_shift, f->readers_bits) |
            field(e.tail, f->tail_shift, f->slot_bits + f->record_bits) | field(e.era, f->era_shift, f->era_bits) |
            field(e.rel, f->echo_shift, f->echo_bits) | field(e.epoch, f->epoch_shift, 1);
 }
 
-struct shift_entry shift_unpack(const struct shift_form *f, u128 word)
+static inline __attribute__((always_inline)) struct shift_entry unpack(const struct shift_form *f, u128 word)
 {
     return (struct shift_entry){
         .rel = unfield(word, f->rel_shift, f->rel_bits),
@@ -59,6 +60,16 @@ struct shift_entry shift_unpack(const struct shift_form *f, u128 word)
         .era = (uint32_t)unfield(word, f->era_shift, f->era_bits),
         .epoch = unfield(word, f->epoch_shift, 1),
     };
+}
+
+u128 shift_pack(const struct shift_form *f, struct shift_entry e)
+{
+    return f == &shift_form64 ? pack(&shift_form64, e) : pack(&shift_form128, e);
+}
+
+struct shift_entry shift_unpack(const struct shift_form *f, u128 word)
+{
+    return f == &shift_form64 ? unpack(&shift_form64, word) : unpack(&shift_form128, word);
 }
 
 static u128 mask_of(const struct shift_form *f, unsigned fields)

@@ -163,6 +163,7 @@ static int recover_record(void *ctx, uint32_t slot, uint32_t record, uint64_t wo
 int shift_recover(const struct seat *seat, uint32_t dead, uint32_t epoch)
 {
     struct cleanup f = {.seat = seat, .dead = dead, .epoch = epoch};
+    assert(dead < seat->space->slot_count);
     bool home = seat_records_home(seat), own = dead == seat->me->slot;
     int rc = !home ? seat_records(seat, dead, recover_record, &f) : own ? seat_own_records(seat, recover_record, &f) : 0;
     return rc > 0 ? 0 : rc;

@@ -111,10 +111,8 @@ void srv_server_since(void *host, uint16_t machine, uint32_t life, struct outbox
 {
     struct requests *h = host;
     unsigned server = rack_server_on(&h->config, machine);
-    if (server == h->config.servers || life <= h->leases[server].floor || MISTAKE(h->config.mistakes, SRV_MISTAKE_CREDULOUS))
-        return;
-    outbox_touch(out, &h->leases[server], sizeof h->leases[server]);
-    h->leases[server].floor = life;
+    if (server < h->config.servers && !MISTAKE(h->config.mistakes, SRV_MISTAKE_CREDULOUS))
+        granter_since(h, server, life, out);
 }
 
 /* ---- calls ---- */

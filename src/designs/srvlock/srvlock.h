@@ -139,7 +139,7 @@ struct packet_figures srv_server_figures(const void *server);
 
 #define SRV_FEATURES                                                                                                               \
     (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC |         \
-     DESIGN_BAST | DESIGN_SEMAPHORE)
+     DESIGN_BAST | DESIGN_SEMAPHORE | DESIGN_VALUES)
 
 extern const struct design design_srvlock;
 

@@ -31,7 +31,7 @@ static inline void word_fast_init(struct word_fast *f, const struct seat *seat)
     };
 }
 
-static inline uint64_t word_fast_owner(const struct word_fast *f, uint32_t record)
+INLINED uint64_t word_fast_owner(const struct word_fast *f, uint32_t record)
 {
     return f->owner + ((uint64_t)record << WORD_COUNT_SHIFT);
 }
@@ -50,8 +50,8 @@ static __attribute__((noinline, unused)) bool word_fast_enter(const struct word_
 }
 
 /* `index_serial`: the record's word but for its state. */
-static inline bool word_fast_lock(const struct word_fast *f, struct word_lock *lock, uint32_t record, uint64_t index_serial,
-                                  bool shared, uint64_t *token)
+INLINED bool word_fast_lock(const struct word_fast *f, struct word_lock *lock, uint32_t record, uint64_t index_serial, bool shared,
+                            uint64_t *token)
 {
     uint64_t w = __atomic_load_n(&lock->word, __ATOMIC_ACQUIRE);
     uint64_t high = __atomic_load_n(&lock->high, __ATOMIC_ACQUIRE);
@@ -73,8 +73,7 @@ static inline bool word_fast_lock(const struct word_fast *f, struct word_lock *l
 }
 
 /* An exclusive hold, without waiters (`flags` 0) or with (WORD_WAITERS). The caller closes the record, and wakes a waiter. */
-static inline bool word_fast_unlock(const struct word_fast *f, struct word_lock *lock, uint32_t record, uint64_t token,
-                                    uint64_t flags)
+INLINED bool word_fast_unlock(const struct word_fast *f, struct word_lock *lock, uint32_t record, uint64_t token, uint64_t flags)
 {
     uint64_t free_word = (token - f->token_base) & WORD_TOKEN_MAX;
     uint64_t held = (word_fast_owner(f, record) + free_word) | flags;

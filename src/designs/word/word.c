@@ -588,8 +588,8 @@ const struct design design_word = {
     .summary = "one 64-bit word per lock by compare-and-swap; our own simple design",
     .kind = DESIGN_MAIN,
     .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT |
-                DESIGN_ASYNC | DESIGN_BAST | DESIGN_SEMAPHORE,
-    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODES | DESIGN_ON_OFI,
+                DESIGN_ASYNC | DESIGN_BAST | DESIGN_SEMAPHORE | DESIGN_VALUES,
+    .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODES | DESIGN_ON_RDMA,
     .tolerates = FAULTS_ALL,
     .lock_size = sizeof(struct word_lock),
     .distrusts = true,

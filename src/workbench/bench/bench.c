@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "workbench/bench/bench.h"
+#include "workbench/bench/txn_run.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@ double bench_median(double *values, unsigned n)
 }
 
 /* Newton's method from above, so that programs need not link the mathematical library. */
-static double square_root(double x)
+double bench_root(double x)
 {
     double root = x > 1 ? x : 1;
     for (int i = 0; i < 64 && root * root > x; i++)
@@ -43,13 +44,23 @@ void bench_fairness(struct bench_round *out, const uint64_t *counts, unsigned cl
     double mean = sum / clients;
     for (unsigned i = 0; i < clients; i++)
         squares += ((double)counts[i] - mean) * ((double)counts[i] - mean);
-    out->fairness = mean > 0 ? square_root(squares / clients) / mean : 0;
+    out->fairness = mean > 0 ? bench_root(squares / clients) / mean : 0;
 }
 
 void bench_latencies(struct bench_round *out, const struct hist *hist)
 {
     for (unsigned i = 0; i < countof(bench_percentiles); i++)
         out->latency_ns[i] = hist_percentile(hist, bench_percentiles[i]);
+}
+
+void bench_type_latencies(struct bench_type *out, const struct hist *hist)
+{
+    *out = (struct bench_type){.count = hist->count};
+    if (!hist->count)
+        return;
+    out->p50_ns = hist_percentile(hist, HIST_P50);
+    out->p90_ns = hist_percentile(hist, HIST_P90);
+    out->p99_ns = hist_percentile(hist, HIST_P99);
 }
 
 /* ---- simulated rounds ---- */
@@ -71,6 +82,8 @@ int bench_window_open(struct bench_window *w, const struct bench_params *p, cons
     w->counts = calloc(p->clients, sizeof *w->counts);
     w->out = out;
     hist_init(&w->hist);
+    for (unsigned i = 0; i < TXN_TYPES_MAX; i++)
+        hist_init(&w->types[i]);
     return w->validators && w->counts ? zipf_init(&w->zipf, workload_items(&p->workload), (uint32_t)p->workload.zipf) : -ENOMEM;
 }
 
@@ -109,6 +122,18 @@ void bench_count(struct bench_window *w, unsigned client, enum pawl_mode mode, u
     w->end_ns = bench_now(w);
 }
 
+void bench_count_txn(struct bench_window *w, unsigned client, const struct txn *t, const struct txn_run *r)
+{
+    if (!bench_measures(w))
+        return;
+    w->out->timeouts += r->aborted;
+    if (r->aborted)
+        return;
+    hist_add(&w->hist, r->locked_ns);
+    hist_add(&w->types[t->type], r->locked_ns);
+    bench_count(w, client, PAWL_EXCLUSIVE, r->locked_ns, bench_now(w));
+}
+
 void bench_window_progress(const struct bench_window *w)
 {
     uint64_t now = bench_now(w);
@@ -143,12 +168,14 @@ void bench_sim_collect(const struct bench_window *w, uint64_t wall_begin_ns)
     out->counted = true;
     bench_fairness(out, w->counts, w->params->clients);
     bench_latencies(out, &w->hist);
+    for (unsigned i = 0; i < TXN_TYPES_MAX; i++)
+        bench_type_latencies(&out->types[i], &w->types[i]);
     getrusage(RUSAGE_SELF, &usage);
     out->peak_rss = (uint64_t)usage.ru_maxrss * 1024;
     out->wall_ns = world_clock(CLOCK_MONOTONIC) - wall_begin_ns;
 }
 
-static double goodput(const struct bench_round *r)
+double bench_goodput(const struct bench_round *r)
 {
     return r->elapsed_ns ? (double)r->ops * (double)NS_PER_S / (double)r->elapsed_ns : 0;
 }
@@ -192,6 +219,27 @@ static void sum_up(const struct bench_result *result, struct bench_summary *out)
     }
 }
 
+static uint64_t median_of(const struct bench_result *r, unsigned type, size_t field)
+{
+    double values[BENCH_ROUNDS_MAX];
+    unsigned n = 0;
+    for (unsigned i = 0; i < r->round_count; i++)
+        if (r->rounds[i].types[type].count)
+            values[n++] = (double)*(const uint64_t *)((const char *)&r->rounds[i].types[type] + field);
+    return (uint64_t)bench_median(values, n);
+}
+
+static void summarize_types(const struct bench_result *r, struct bench_summary *out)
+{
+    for (unsigned t = 0; t < TXN_TYPES_MAX; t++) {
+        for (unsigned i = 0; i < r->round_count; i++)
+            out->types[t].count += r->rounds[i].types[t].count;
+        out->types[t].p50_ns = median_of(r, t, offsetof(struct bench_type, p50_ns));
+        out->types[t].p90_ns = median_of(r, t, offsetof(struct bench_type, p90_ns));
+        out->types[t].p99_ns = median_of(r, t, offsetof(struct bench_type, p99_ns));
+    }
+}
+
 void bench_summarize(const struct bench_result *result, const struct bench_result *last, struct bench_summary *out)
 {
     double values[BENCH_ROUNDS_MAX];
@@ -199,7 +247,7 @@ void bench_summarize(const struct bench_result *result, const struct bench_resul
     *out = (struct bench_summary){0};
     sum_up(result, out);
     for (unsigned i = 0; i < n; i++)
-        values[i] = goodput(&result->rounds[i]);
+        values[i] = bench_goodput(&result->rounds[i]);
     out->goodput = bench_median(values, n);
     for (unsigned i = 0; i < n; i++)
         values[i] = result->rounds[i].fairness;
@@ -209,10 +257,11 @@ void bench_summarize(const struct bench_result *result, const struct bench_resul
             values[i] = (double)result->rounds[i].latency_ns[p];
         out->latency_ns[p] = (uint64_t)bench_median(values, n);
     }
+    summarize_types(result, out);
     unsigned pairs = 0;
     for (unsigned i = 0; i < n && i < last->round_count; i++)
-        if (goodput(&last->rounds[i]) > 0)
-            values[pairs++] = goodput(&result->rounds[i]) / goodput(&last->rounds[i]);
+        if (bench_goodput(&last->rounds[i]) > 0)
+            values[pairs++] = bench_goodput(&result->rounds[i]) / bench_goodput(&last->rounds[i]);
     out->ratio = bench_median(values, pairs);
 }
 

@@ -33,7 +33,8 @@ struct bench_params {
     bool simulated;
     bool packets;              /* over UDP on this machine; then `nodes` hosts */
     bool node;                 /* over UDP on this machine, on a memory node */
-    const char *provider;      /* node: its memory is reached by this provider of libfabric; null: over UDP */
+    bool verbs;                /* node: its memory is reached by libibverbs, */
+    const char *provider;      /* by this device of it (null: the first); else by this provider of libfabric; null: over UDP */
     bool lab;                  /* packets, node: in a lab of so many hosts; the memory node is then in the kernel */
     const char *place;         /* packets, node: one that runs already, and all clients on this host; null: one on loopback */
     const char *fast_place;    /* the same, for clients that bypass the network stack: */
@@ -84,6 +85,9 @@ struct bench_round {
     bool granted;                              /* the granters are known: */
     struct packet_grants grants;
     unsigned fast; /* clients whose packets went past the network stack */
+    struct bench_type {
+        uint64_t count, p50_ns, p90_ns, p99_ns; /* until all locks were held */
+    } types[TXN_TYPES_MAX];                     /* of transactions */
 };
 
 extern const uint32_t bench_percentiles[BENCH_PERCENTILES]; /* 50, 90, 99, 99.9, and 20 %, which is printed with --json only */
@@ -108,6 +112,7 @@ struct bench_summary {
     double mean_ns[3];           /* acquisitions exclusive and shared, releases; 0 if there were none */
     double part_ns[3][STEPS];    /* of these */
     double ratio;                /* of the goodput to the last design's */
+    struct bench_type types[TXN_TYPES_MAX];
 };
 
 /* Runs all rounds; results[i] belongs to designs[i]. 0, or an error with its reason in words. Interrupted is not an error: the
@@ -118,6 +123,8 @@ void bench_summarize(const struct bench_result *result, const struct bench_resul
 
 /* Changes the order. 0 of nothing. */
 double bench_median(double *values, unsigned n);
+double bench_goodput(const struct bench_round *r); /* operations per second */
+double bench_root(double x);                       /* square root */
 
 /* ---- the substrates ---- */
 
@@ -155,9 +162,9 @@ struct bench_window {
     const struct sim *sim;
     struct zipf zipf;
     struct validator *validators;
-    uint64_t *counts; /* operations that count, by client */
-    struct hist hist;
-    uint64_t start_ns, end_ns; /* virtual: of the measuring, and of the last operation in it */
+    uint64_t *counts;                       /* operations that count, by client */
+    struct hist hist, types[TXN_TYPES_MAX]; /* of transactions by type, too */
+    uint64_t start_ns, end_ns;              /* virtual: of the measuring, and of the last operation in it */
     uint64_t ops;
     int error; /* the first that is not the loss of a session */
     struct bench_round *out;
@@ -182,6 +189,10 @@ bool bench_is_over(const struct bench_window *w, unsigned client);
 void bench_count(struct bench_window *w, unsigned client, enum pawl_mode mode, uint64_t acquire_ns, uint64_t release_begin_ns);
 void bench_window_progress(const struct bench_window *w);
 
+/* A transaction has ended: had all its locks after so long, or was given up. */
+struct txn_run;
+void bench_count_txn(struct bench_window *w, unsigned client, const struct txn *t, const struct txn_run *r);
+
 /* Whether a simulated round is valid: all clients came to their end, without an error, and have done operations. */
 int bench_sim_verdict(const struct bench_window *w, enum sim_end end, unsigned clients_done, char why[BENCH_WHY_LEN]);
 
@@ -197,6 +208,7 @@ static inline void bench_add(void *to, const void *from, const void *upto, size_
 
 void bench_fairness(struct bench_round *out, const uint64_t *counts, unsigned clients);
 void bench_latencies(struct bench_round *out, const struct hist *hist);
+void bench_type_latencies(struct bench_type *out, const struct hist *hist);
 
 /* How far the run is: so many operations or nanoseconds of this round. */
 void bench_progress(const struct bench_params *p, unsigned round, const struct design *design, uint64_t done);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "workbench/bench/place.h"
 #include "client/segment.h"
-#include "node/memory_ofi.h"
+#include "node/memory_rdma.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -58,15 +58,38 @@ __attribute__((format(printf, 1, 2))) static void report(const char *format, ...
     (void)format; /* clients say what is wrong */
 }
 
-/* The child: tells its port through the pipe and stays until it is killed. */
+/* Where clients reach it. A card is reached by the address of its interface. */
+struct node_told {
+    uint16_t port;
+    char ip[NET_ADDR_TEXT];
+};
+
+/* Whether that port of a card will do; `at` of `ctx` is then its address. InfiniBand without one has loopback for the control wire.
+ */
+static int choose_port(void *ctx, const struct ibv_port_found *found)
+{
+    struct memory_rdma *rdma = ctx;
+    if (!found->active || found->missing || (rdma->device && strcmp(rdma->device, found->device) != 0))
+        return 0;
+    if (found->ethernet)
+        rdma->at = found->at;
+    return net_addr_known(rdma->at);
+}
+
+/* The child: tells its address through the pipe and stays until it is killed. */
 static void node_main(const struct bench_place *b, int fd)
 {
     static struct memory_node m;
     static const volatile sig_atomic_t never;
     const struct workload *w = &b->params->workload;
     struct memory_home home;
-    struct memory_ofi ofi = {
-        .provider = b->params->provider, .at = net_v4(htonl(INADDR_LOOPBACK), 0), .clients = MEMNODE_CLIENTS_MAX, .report = report};
+    struct memory_rdma rdma = {.provider = b->params->verbs ? RDMA_VERBS : b->params->provider,
+                               .device = b->params->verbs ? b->params->provider : NULL,
+                               .at = net_v4(htonl(INADDR_LOOPBACK), 0),
+                               .clients = MEMNODE_CLIENTS_MAX,
+                               .report = report};
+    if (b->params->verbs)
+        ibv_ports(choose_port, &rdma); /* without one, the node says so */
     const struct memory_node_params p = {.layout = {.design = b->design,
                                                     .knobs = bench_knobs(b->params, b->design),
                                                     .keys = w->names ? PAWL_KEYS_NAMED : PAWL_KEYS_DENSE,
@@ -77,18 +100,19 @@ static void node_main(const struct bench_place *b, int fd)
                                                     .check_ns = LEASE_NS / 4,
                                                     .range_units = w->length_count ? w->units : 0,
                                                     .range_max = w->length_count ? w->units : 0},
-                                         .home = ofi.provider ? &home : NULL,
+                                         .home = rdma.provider ? &home : NULL,
                                          .space = NODE_SPACE,
-                                         .at = ofi.at,
+                                         .at = rdma.at,
                                          .fresh = true};
     char why[BENCH_WHY_LEN] = "";
-    int rc = ofi.provider ? memory_ofi_home(&ofi, &home) : 0;
+    int rc = rdma.provider ? memory_rdma_home(&rdma, &home) : 0;
     if (!rc)
         rc = memory_node_open(&m, &p);
     if (rc)
         fail(why, rc, "a memory node");
-    uint16_t port = m.udp.at.port;
-    if (write(fd, rc ? (const void *)why : &port, rc ? sizeof why : sizeof port) < 0 || rc)
+    struct node_told told = {.port = m.udp.at.port};
+    net_addr_print_ip(rdma.at, told.ip);
+    if (write(fd, rc ? (const void *)why : &told, rc ? sizeof why : sizeof told) < 0 || rc)
         _exit(1);
     close(fd);
     memory_node_run(&m, &never);
@@ -98,7 +122,7 @@ static int start_node(struct bench_place *b, char why[BENCH_WHY_LEN])
 {
     int fds[2];
     char told[BENCH_WHY_LEN] = "a memory node does not start";
-    uint16_t port = 0;
+    struct node_told node;
     if (pipe(fds))
         return fail(why, -errno, "a pipe");
     fflush(NULL);
@@ -115,12 +139,13 @@ static int start_node(struct bench_place *b, char why[BENCH_WHY_LEN])
     close(fds[1]);
     ssize_t len = b->node > 0 ? read(fds[0], told, sizeof told) : -1;
     close(fds[0]);
-    if (len != (ssize_t)sizeof port) {
+    if (len != (ssize_t)sizeof node) {
         snprintf(why, BENCH_WHY_LEN, "%s", told);
         return -EIO;
     }
-    memcpy(&port, told, sizeof port);
-    snprintf(b->at, sizeof b->at, "pawl://127.0.0.1:%u/" NODE_SPACE, port);
+    memcpy(&node, told, sizeof node);
+    bool v6 = strchr(node.ip, ':');
+    snprintf(b->at, sizeof b->at, "pawl://%s%s%s:%u/" NODE_SPACE, v6 ? "[" : "", node.ip, v6 ? "]" : "", node.port);
     return 0;
 }
 

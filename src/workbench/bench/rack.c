@@ -2,6 +2,7 @@
 /* Benchmarks of packet designs in the simulated rack: no faults, virtual time, the same figures on every machine. */
 #include "workbench/trial/rack.h"
 #include "workbench/bench/bench.h"
+#include "workbench/bench/txn_run.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@ struct bench_rack {
     struct bench_window window;
     struct rack rack;
     struct workload_stream *streams;
+    struct txn_stream *txns; /* or these */
     uint64_t looks, packets_before, packets_after;
     struct packet_grants grants_before, grants_after;
     bool begun, ended;
@@ -79,6 +81,90 @@ static int cycle(struct actor *a, struct workload_op op)
     return 0;
 }
 
+/* ---- transactions ---- */
+
+struct txn_actor {
+    struct actor *actor;
+    struct hold holds[TXN_LOCKS_MAX];
+};
+
+static int txn_lock(void *ctx, unsigned at, const struct txn_lock *l, uint64_t deadline)
+{
+    struct txn_actor *t = ctx;
+    int rc;
+    while ((rc = t->actor->ops->lock(t->actor, pawl_id(l->lock), l->mode, deadline, &t->holds[at])) == -PAWL_ELIMIT)
+        t->actor->ops->sleep(t->actor, NS_PER_US);
+    return rc;
+}
+
+static int txn_lock_all(void *ctx, const struct txn *txn, uint64_t deadline)
+{
+    struct txn_actor *t = ctx;
+    pawl_want wants[TXN_LOCKS_MAX];
+    int rc;
+    for (unsigned i = 0; i < txn->count; i++)
+        wants[i] = (pawl_want){.key = pawl_id(txn->locks[i].lock), .mode = txn->locks[i].mode};
+    while ((rc = t->actor->ops->lock_all(t->actor, wants, txn->count, deadline, t->holds)) == -PAWL_ELIMIT)
+        t->actor->ops->sleep(t->actor, NS_PER_US);
+    return rc;
+}
+
+static int txn_unlock(void *ctx, unsigned at)
+{
+    struct txn_actor *t = ctx;
+    return t->actor->ops->unlock(t->actor, &t->holds[at]);
+}
+
+static uint64_t txn_token(void *ctx, unsigned at)
+{
+    const struct txn_actor *t = ctx;
+    return t->holds[at].token;
+}
+
+static uint64_t txn_now(void *ctx)
+{
+    const struct txn_actor *t = ctx;
+    const struct bench_rack *b = t->actor->user;
+    return sim_host_clock(t->actor->process->host, bench_now(&b->window)); /* deadlines are by this clock */
+}
+
+static void txn_pause(void *ctx, uint64_t ns)
+{
+    const struct txn_actor *t = ctx;
+    t->actor->ops->sleep(t->actor, ns);
+}
+
+static const struct txn_calls txn_calls = {.lock = txn_lock,
+                                           .lock_all = txn_lock_all,
+                                           .unlock = txn_unlock,
+                                           .token = txn_token,
+                                           .now = txn_now,
+                                           .pause = txn_pause,
+                                           .forever = DEADLINE_NEVER};
+
+static int transaction(struct actor *a)
+{
+    struct bench_rack *b = a->user;
+    const struct workload *w = &b->window.params->workload;
+    struct txn_actor t = {.actor = a};
+    struct txn_run r = {.calls = &txn_calls,
+                        .ctx = &t,
+                        .validators = b->window.validators,
+                        .hold_ns = w->hold_ns,
+                        .timeout_ns = w->timeout_ns,
+                        .together = w->together,
+                        .exclusive = !(b->window.design->features & DESIGN_SHARED)};
+    struct txn txn;
+    txn_next(&b->txns[a->client], &txn);
+    int rc = txn_run(&r, &txn);
+    b->window.out->violations += r.violations;
+    if (bench_now(&b->window) >= b->window.start_ns)
+        mark(b);
+    if (!rc)
+        bench_count_txn(&b->window, a->client, &txn, &r);
+    return rc;
+}
+
 /* On a lock of the client's own host, or of another host. */
 static struct workload_op next_op(struct bench_rack *b, unsigned client)
 {
@@ -101,11 +187,15 @@ static bool work(struct actor *a)
     if (bench_now(&b->window) < GATHER_NS)
         a->ops->sleep(a, GATHER_NS - bench_now(&b->window));
     while (!rc && !bench_is_over(&b->window, a->client)) {
-        struct workload_op op = next_op(b, a->client);
-        if (w->hot)
-            op.lock =
-                workload_hot(&b->streams[a->client], bench_now(&b->window) - min_u64(bench_now(&b->window), b->window.start_ns));
-        rc = cycle(a, op);
+        if (w->txn) {
+            rc = transaction(a);
+        } else {
+            struct workload_op op = next_op(b, a->client);
+            if (w->hot)
+                op.lock = workload_hot(&b->streams[a->client],
+                                       bench_now(&b->window) - min_u64(bench_now(&b->window), b->window.start_ns));
+            rc = cycle(a, op);
+        }
         if (++b->looks % LOOK_EVERY == 0)
             bench_window_progress(&b->window);
         if (!rc && w->think_ns)
@@ -146,13 +236,16 @@ static int set_up(struct bench_rack *b, const struct bench_params *p, const stru
                   struct bench_round *out)
 {
     b->streams = calloc(p->clients, sizeof *b->streams);
-    int rc = b->streams ? bench_window_open(&b->window, p, design, round, out) : -ENOMEM;
+    b->txns = calloc(p->clients, sizeof *b->txns);
+    int rc = b->streams && b->txns ? bench_window_open(&b->window, p, design, round, out) : -ENOMEM;
     if (rc)
         return rc;
     b->window.sim = &b->rack.sim;
     b->window.start_ns = GATHER_NS + p->warmup_ns;
     for (unsigned i = 0; i < p->clients; i++)
         workload_start(&b->streams[i], &p->workload, &b->window.zipf, round * p->clients + i);
+    for (unsigned i = 0; i < p->clients && p->workload.txn; i++)
+        txn_start(&b->txns[i], p->workload.txn, i, p->clients, p->workload.seed + round);
     struct rack_params params = rack_of(b);
     return rack_init(&b->rack, &params);
 }
@@ -188,6 +281,7 @@ int bench_rack_round(const struct bench_params *p, const struct design *design, 
     if (b) {
         bench_window_close(&b->window);
         free(b->streams);
+        free(b->txns);
     }
     free(b);
     return rc;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Benchmarks on this machine, on shared memory, over UDP or on a memory node: real processes (or threads), each with a session of
  * its own, pinned to the cores in turn. */
+#include "workbench/bench/shm.h"
 #include "client/memory.h"
-#include "client/net.h"
 #include "workbench/baselines/baselines.h"
-#include "workbench/bench/place.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,59 +16,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define TIMED_EVERY 8                /* acquisitions of which one is timed: reading the clock twice costs as much as a lock */
-#define SPIN_MAX_NS (50 * NS_PER_US) /* shorter pauses cannot be slept */
-#define LOOK_NS (2 * NS_PER_MS)      /* how often the parent looks up */
-#define PATIENCE_NS (20 * NS_PER_S)  /* for clients to end after they were told */
-#define OPENING_NS (300 * NS_PER_S)  /* for all of them to open their sessions and map large tables */
-#define HOLDERS_MAX 32               /* sessions, each with */
-#define HELD_EACH RECORDS_MAX        /* ranges */
-
-/* A client's results, in memory that it shares with the parent. */
-struct client_report {
-    _Alignas(CACHE_LINE) uint64_t ops; /* as it goes */
-    uint64_t aborts, timeouts, violations, peak_rss, end_ns;
-    struct packet_grants grants; /* over packets: of its host so far */
-    bool finished, fast;
-    int error;
-    char why[BENCH_WHY_LEN];
-    struct hist hist;
-};
-
-struct control {
-    uint32_t ready; /* clients with a session */
-    uint32_t stop;
-};
-
-struct bench_shm {
-    const struct bench_params *params;
-    const struct design *design;
-    struct bench_place place;
-    struct control *control;
-    struct client_report *reports;
-    struct validator *validators;
-    struct range_slot *slots;   /* with ranges */
-    pawl *holders[HOLDERS_MAX]; /* sessions that hold ranges all the while */
-    unsigned holder_count;
-    int held_fd;
-    struct zipf zipf;
-    int start_pipe[2]; /* a byte for each client: go */
-    unsigned round;
-};
-
-struct client {
-    struct bench_shm *bench;
-    unsigned number;
-    pthread_t thread;
-    pid_t pid;
-};
-
-static int fail(char why[BENCH_WHY_LEN], int rc, const char *what)
-{
-    const char *more = pawl_explain();
-    snprintf(why, BENCH_WHY_LEN, "%s: %s", what, *more ? more : pawl_strerror(rc));
-    return rc;
-}
+#define LOOK_NS (2 * NS_PER_MS)     /* how often the parent looks up */
+#define PATIENCE_NS (20 * NS_PER_S) /* for clients to end after they were told */
+#define OPENING_NS (300 * NS_PER_S) /* for all of them to open their sessions and map large tables */
+#define HELD_EACH RECORDS_MAX       /* ranges of a session that holds them all the while */
 
 static void *shared_memory(uint64_t bytes)
 {
@@ -77,13 +27,14 @@ static void *shared_memory(uint64_t bytes)
     return at == MAP_FAILED ? NULL : at;
 }
 
-static uint64_t validator_bytes(const struct bench_shm *b)
-{
-    return b->params->workload.locks * sizeof *b->validators;
-}
 static uint64_t report_bytes(const struct bench_shm *b)
 {
     return b->params->clients * sizeof *b->reports;
+}
+
+static uint64_t types_bytes(const struct bench_shm *b)
+{
+    return b->params->workload.txn ? b->params->clients * TXN_TYPES_MAX * sizeof *b->types : 1;
 }
 
 static uint64_t slot_bytes(const struct bench_shm *b)
@@ -91,136 +42,12 @@ static uint64_t slot_bytes(const struct bench_shm *b)
     return b->params->clients * sizeof *b->slots;
 }
 
-/* ---- a client ---- */
-
-static void pause_for(uint64_t ns)
-{
-    uint64_t until = world_clock(CLOCK_MONOTONIC) + ns;
-    if (ns > SPIN_MAX_NS) {
-        struct timespec t = {.tv_sec = (time_t)(until / NS_PER_S), .tv_nsec = (long)(until % NS_PER_S)};
-        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
-    }
-    while (world_clock(CLOCK_MONOTONIC) < until)
-        ;
-}
-
-static int lock_op(pawl *p, pawl_key key, const struct workload_op *op, pawl_grant *out)
-{
-    if (!op->end)
-        return pawl_lock(p, key, op->mode, out);
-    const uint64_t unit = memory_of(p)->space.unit_bytes;
-    return pawl_lock_range(p, key, op->start * unit, op->end * unit, op->mode, UINT64_MAX, out);
-}
-
-/* Locks, validates, unlocks. False: it cannot go on. */
-static bool cycle(struct bench_shm *b, pawl *p, unsigned number, struct workload_op op, bool timed)
-{
-    struct client_report *r = &b->reports[number];
-    const struct workload *w = &b->params->workload;
-    char text[WORKLOAD_NAME_LEN];
-    pawl_key key = workload_key(w, op.lock, text);
-    pawl_grant grant;
-    struct validation inside;
-    uint64_t begin = timed ? world_clock(CLOCK_MONOTONIC) : 0;
-    int rc = lock_op(p, key, &op, &grant);
-    if (unlikely(rc)) {
-        r->aborts++;
-        r->error = fail(r->why, rc, "a client could not lock");
-        return false;
-    }
-    if (timed)
-        hist_add(&r->hist, world_clock(CLOCK_MONOTONIC) - begin);
-    r->violations += op.end ? range_enter(b->slots, b->params->clients, number, &op)
-                            : validator_enter(&b->validators[op.lock], op.mode, grant.token, &inside);
-    if (w->hold_ns)
-        pause_for(w->hold_ns);
-    if (op.end)
-        range_leave(b->slots, number);
-    else
-        r->violations += validator_leave(&inside);
-    rc = pawl_unlock(p, &grant);
-    if (unlikely(rc))
-        r->error = fail(r->why, rc, "a client could not unlock");
-    return !rc;
-}
-
-static void work(struct bench_shm *b, unsigned number, pawl *p)
-{
-    struct client_report *r = &b->reports[number];
-    struct workload_stream stream;
-    uint64_t share = bench_share(b->params, number), done = 0;
-    workload_start(&stream, &b->params->workload, &b->zipf, b->round * b->params->clients + number);
-    while (!__atomic_load_n(&b->control->stop, __ATOMIC_RELAXED) && (!b->params->ops || done < share)) {
-        if (!cycle(b, p, number, workload_next(&stream), done % TIMED_EVERY == 0))
-            break;
-        __atomic_store_n(&r->ops, ++done, __ATOMIC_RELAXED);
-        if (b->params->workload.think_ns)
-            pause_for(b->params->workload.think_ns);
-    }
-    r->end_ns = world_clock(CLOCK_MONOTONIC);
-}
-
-static void pin(unsigned number)
-{
-    cpu_set_t allowed, one;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) || !CPU_COUNT(&allowed))
-        return;
-    unsigned skip = number % (unsigned)CPU_COUNT(&allowed);
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &allowed) && skip-- == 0) {
-            CPU_ZERO(&one);
-            CPU_SET(cpu, &one);
-            sched_setaffinity(0, sizeof one, &one);
-            return;
-        }
-}
-
-/* Maps every page before the start: the first access to each would cost more than the operations to be measured. */
-static void touch_all(struct bench_shm *b, pawl *p)
-{
-    const struct memory_session *m = memory_of(p);
-    if (m && m->segment && !layout_is_sparse(&m->segment->header)) /* that may be more than there is */
-        madvise(m->segment->base, m->segment->size, MADV_POPULATE_WRITE);
-    madvise(b->validators, validator_bytes(b), MADV_POPULATE_WRITE);
-}
-
-static void *client_main(void *arg)
-{
-    struct client *c = arg;
-    struct bench_shm *b = c->bench;
-    struct client_report *r = &b->reports[c->number];
-    struct rusage usage;
-    pawl *p;
-    char go;
-    pin(c->number);
-    int rc = bench_place_session(&b->place, c->number, &p);
-    if (rc)
-        r->error = fail(r->why, rc, "a client could not open the space");
-    else
-        touch_all(b, p);
-    const struct net *net = rc ? NULL : net_of(p);
-    r->fast = net && net->udp.fast;
-    __atomic_fetch_add(&b->control->ready, 1, __ATOMIC_SEQ_CST);
-    while (read(b->start_pipe[0], &go, 1) < 0 && errno == EINTR)
-        ;
-    if (!rc) {
-        work(b, c->number, p);
-        if (net && net->host.design->host_grants)
-            r->grants = net->host.design->host_grants(net->host.memory);
-        getrusage(RUSAGE_SELF, &usage);
-        r->peak_rss = (uint64_t)usage.ru_maxrss * 1024;
-        pawl_close(p);
-    }
-    __atomic_store_n(&r->finished, true, __ATOMIC_SEQ_CST);
-    return NULL;
-}
-
 /* ---- the parent ---- */
 
 static bool start_client(struct bench_shm *b, struct client *c)
 {
     if (b->params->threads)
-        return !pthread_create(&c->thread, NULL, client_main, c);
+        return !pthread_create(&c->thread, NULL, bench_client_main, c);
     c->pid = child_fork();
     if (c->pid)
         return c->pid > 0;
@@ -228,7 +55,7 @@ static bool start_client(struct bench_shm *b, struct client *c)
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_DFL);
     signal(SIGHUP, SIG_IGN);
-    client_main(c);
+    bench_client_main(c);
     _exit(0);
 }
 
@@ -364,6 +191,13 @@ static int collect(const struct bench_shm *b, uint64_t start, struct bench_round
         end = max_u64(end, r->end_ns);
         hist_merge(&all, &r->hist);
     }
+    for (unsigned t = 0; t < TXN_TYPES_MAX && b->params->workload.txn; t++) {
+        static struct hist type;
+        hist_init(&type);
+        for (unsigned i = 0; i < b->params->clients; i++)
+            hist_merge(&type, &b->types[i * TXN_TYPES_MAX + t]);
+        bench_type_latencies(&out->types[t], &type);
+    }
     if (b->params->packets)
         add_grants(b, out);
     out->elapsed_ns = end - start;
@@ -404,12 +238,14 @@ int bench_shm_round(struct bench_shm *b, unsigned round, struct bench_round *out
     uint64_t begin = world_clock(CLOCK_MONOTONIC);
     struct client *clients = calloc(b->params->clients, sizeof *clients);
     if (!clients)
-        return fail(why, -ENOMEM, "clients");
+        return bench_fail(why, -ENOMEM, "clients");
     *out = (struct bench_round){0};
     b->round = round;
     memset(b->reports, 0, report_bytes(b));
     for (unsigned i = 0; i < b->params->clients; i++)
         hist_init(&b->reports[i].hist);
+    for (unsigned i = 0; i < b->params->clients * TXN_TYPES_MAX && b->params->workload.txn; i++)
+        hist_init(&b->types[i]);
     memset(b->slots, 0, slot_bytes(b));
     *b->control = (struct control){0};
     int rc = run_clients(b, clients, out, why);
@@ -428,7 +264,7 @@ static int make_locks(struct bench_shm *b, char why[BENCH_WHY_LEN])
         .design = b->design->name,
         .keys = w->names ? PAWL_KEYS_NAMED : PAWL_KEYS_SPARSE,
         .capacity = w->locks,
-        .sessions = b->params->clients + BENCH_SESSIONS_SPARE + (w->held ? HOLDERS_MAX : 0),
+        .sessions = b->params->clients + BENCH_SESSIONS_SPARE + (w->held ? BENCH_HOLDERS_MAX : 0),
         .holds = w->held ? HELD_EACH : 0,
         .range_units = w->length_count ? w->units : 0,
         .range_max = w->length_count ? w->units : 0,
@@ -441,14 +277,14 @@ static int make_locks(struct bench_shm *b, char why[BENCH_WHY_LEN])
     pawl *p;
     int rc = pawl_open_tuned(b->place.at, made ? &there : &options, made ? NULL : bench_knobs(b->params, b->design), &p);
     if (rc)
-        return fail(why, rc, "cannot make a space");
+        return bench_fail(why, rc, "cannot make a space");
     for (uint64_t lock = 0; lock < w->locks && !rc && !*b->params->interrupted; lock++) {
         rc = pawl_lock(p, workload_key(w, lock, text), PAWL_EXCLUSIVE, &grant);
         if (!rc)
             rc = pawl_unlock(p, &grant);
     }
     if (rc)
-        fail(why, rc, "cannot make the locks");
+        bench_fail(why, rc, "cannot make the locks");
     pawl_close(p);
     return rc;
 }
@@ -472,7 +308,7 @@ static int hold_ranges(struct bench_shm *b, char why[BENCH_WHY_LEN])
         if (i % HELD_EACH == 0) {
             rc = pawl_open(b->place.at, &options, &b->holders[b->holder_count]);
             if (rc)
-                return fail(why, rc, "cannot open a session for what is held all the while");
+                return bench_fail(why, rc, "cannot open a session for what is held all the while");
             b->holder_count++;
         }
         pawl *p = b->holders[b->holder_count - 1];
@@ -480,14 +316,14 @@ static int hold_ranges(struct bench_shm *b, char why[BENCH_WHY_LEN])
         const uint64_t unit = memory_of(p)->space.unit_bytes;
         rc = pawl_lock_range(p, workload_key(w, i % w->locks, text), at * unit, (at + 1) * unit, PAWL_EXCLUSIVE, PAWL_TRY, &grant);
     }
-    return rc ? fail(why, rc, "cannot hold so many ranges") : 0;
+    return rc ? bench_fail(why, rc, "cannot hold so many ranges") : 0;
 }
 
 int bench_shm_open(const struct bench_params *p, const struct design *design, struct bench_shm **out, char why[BENCH_WHY_LEN])
 {
     struct bench_shm *b = calloc(1, sizeof *b);
     if (!b)
-        return fail(why, -ENOMEM, "benchmark");
+        return bench_fail(why, -ENOMEM, "benchmark");
     b->params = p;
     b->design = design;
     b->start_pipe[0] = b->start_pipe[1] = -1;
@@ -496,11 +332,12 @@ int bench_shm_open(const struct bench_params *p, const struct design *design, st
     b->reports = shared_memory(report_bytes(b));
     b->validators = shared_memory(validator_bytes(b));
     b->slots = shared_memory(slot_bytes(b));
-    if (!b->control || !b->reports || !b->validators || !b->slots || pipe2(b->start_pipe, O_CLOEXEC))
-        return fail(why, -ENOMEM, "memory to share with the clients");
+    b->types = shared_memory(types_bytes(b));
+    if (!b->control || !b->reports || !b->validators || !b->slots || !b->types || pipe2(b->start_pipe, O_CLOEXEC))
+        return bench_fail(why, -ENOMEM, "memory to share with the clients");
     int rc = zipf_init(&b->zipf, workload_items(&p->workload), (uint32_t)p->workload.zipf);
     if (rc)
-        return fail(why, rc, "the distribution of the locks");
+        return bench_fail(why, rc, "the distribution of the locks");
     rc = bench_place_open(&b->place, p, design, why);
     if (rc || !b->place.at[0] || (p->node && !p->workload.names))
         return rc; /* dense keys are there */
@@ -528,5 +365,7 @@ void bench_shm_close(struct bench_shm *b)
         munmap(b->validators, validator_bytes(b));
     if (b->slots)
         munmap(b->slots, slot_bytes(b));
+    if (b->types)
+        munmap(b->types, types_bytes(b));
     free(b);
 }

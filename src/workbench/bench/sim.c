@@ -2,6 +2,7 @@
 /* Benchmarks in the simulated cluster: no faults, virtual time, the same figures on every machine. */
 #include "workbench/bench/bench.h"
 #include "workbench/bench/partition.h"
+#include "workbench/bench/txn_run.h"
 #include "workbench/bench/workload_io.h"
 
 #include <errno.h>
@@ -17,6 +18,7 @@
 
 struct sim_client {
     struct workload_stream stream;
+    struct txn_stream txns; /* or these */
     uint64_t made, looks;
     bool ready;
     struct step_clock clock;
@@ -181,6 +183,74 @@ static int cycle(struct cluster_task *t, struct workload_op op)
     return rc;
 }
 
+/* ---- transactions ---- */
+
+struct txn_task {
+    struct cluster_task *task;
+    struct hold holds[TXN_LOCKS_MAX];
+};
+
+static int txn_lock(void *ctx, unsigned at, const struct txn_lock *l, uint64_t deadline)
+{
+    struct txn_task *t = ctx;
+    char text[WORKLOAD_NAME_LEN];
+    uint64_t lock = l->lock;
+    const struct locker *locker = locker_of(t->task, &lock);
+    const struct workload *w = &bench_of(t->task)->window.params->workload;
+    return locker_lock(locker, workload_key(w, lock, text), l->mode, deadline, &t->holds[at]);
+}
+
+static int txn_unlock(void *ctx, unsigned at)
+{
+    struct txn_task *t = ctx;
+    return locker_unlock(&t->task->lockers[0], &t->holds[at]);
+}
+
+static uint64_t txn_token(void *ctx, unsigned at)
+{
+    const struct txn_task *t = ctx;
+    return bench_of(t->task)->window.design->features & DESIGN_TOKENS ? t->holds[at].token : 0;
+}
+
+static uint64_t txn_now(void *ctx)
+{
+    const struct txn_task *t = ctx;
+    return world_now(t->task->lockers[0].seat.world); /* deadlines are by this clock */
+}
+
+static void txn_pause(void *ctx, uint64_t ns)
+{
+    struct txn_task *t = ctx;
+    cluster_sleep(t->task, ns);
+}
+
+static const struct txn_calls txn_calls = {
+    .lock = txn_lock, .unlock = txn_unlock, .token = txn_token, .now = txn_now, .pause = txn_pause, .forever = DEADLINE_NEVER};
+
+static int transaction(struct cluster_task *task)
+{
+    struct bench_sim *b = bench_of(task);
+    const struct workload *w = &b->window.params->workload;
+    struct txn_task t = {.task = task};
+    struct txn_run r = {.calls = &txn_calls,
+                        .ctx = &t,
+                        .validators = b->window.validators,
+                        .hold_ns = w->hold_ns,
+                        .timeout_ns = w->timeout_ns,
+                        .exclusive = !(b->window.design->features & DESIGN_SHARED)};
+    struct fab_counts before = task->ep->counts;
+    struct txn txn;
+    txn_next(&b->clients[task->client->id].txns, &txn);
+    int rc = txn_run(&r, &txn);
+    b->window.out->violations += r.violations;
+    mark(b);
+    if (rc || !bench_measures(&b->window))
+        return rc;
+    bench_count_txn(&b->window, task->client->id, &txn, &r);
+    bench_add(&b->window.out->cycle, &before, &task->ep->counts, sizeof before);
+    return 0;
+}
+
 /* Names have their locks before the measuring begins; each client makes its share. */
 static int make_locks(struct cluster_task *t)
 {
@@ -237,12 +307,16 @@ static bool work(struct cluster_task *t)
     if (!rc)
         gather(t);
     while (!rc && !bench_is_over(&b->window, id)) {
-        struct workload_op op = next_op(b, t);
-        if (b->window.params->workload.io && !op.end) {
-            cluster_sleep(t, IO_TURN_NS);
-            continue;
+        if (b->window.params->workload.txn) {
+            rc = transaction(t);
+        } else {
+            struct workload_op op = next_op(b, t);
+            if (b->window.params->workload.io && !op.end) {
+                cluster_sleep(t, IO_TURN_NS);
+                continue;
+            }
+            rc = cycle(t, op);
         }
-        rc = cycle(t, op);
         if (rc)
             break;
         if (++c->looks % LOOK_EVERY == 0)
@@ -303,6 +377,8 @@ static int set_up(struct bench_sim *b, const struct bench_params *p, const struc
         s->clients = p->clients;
         s->hosts = p->nodes;
         s->tallies = b->tallies;
+        if (p->workload.txn)
+            txn_start(&b->clients[i].txns, p->workload.txn, i, p->clients, p->workload.seed + round);
     }
     struct cluster_params params = cluster_of(b);
     return p->partitioned ? partition_init(&b->partition, &b->cluster, &params) : cluster_init(&b->cluster, &params);

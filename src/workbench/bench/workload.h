@@ -6,6 +6,7 @@
 
 #include "lib/zipf.h"
 #include "pawl.h"
+#include "workbench/bench/txn.h"
 
 #define WORKLOAD_LENGTHS_MAX 8
 
@@ -26,7 +27,10 @@ struct workload {
     uint64_t units;                         /* that a lock has */
     uint64_t max_units;                     /* that it may grow to; 0: no more */
     enum workload_io io;
-    uint64_t held; /* ranges that are held all the while, in the upper half; clients then use the lower */
+    const struct txn_params *txn; /* transactions instead of single locks; null: none */
+    uint64_t timeout_ns;          /* of a transaction, from its begin; 0: none */
+    bool together;                /* a transaction takes all its locks by one call */
+    uint64_t held;                /* ranges that are held all the while, in the upper half; clients then use the lower */
 };
 
 static inline uint64_t workload_units(const struct workload *w)

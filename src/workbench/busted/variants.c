@@ -4,6 +4,7 @@
 #include "cluster/mistakes.h"
 #include "designs/alock/mistakes.h"
 #include "designs/citron/mistakes.h"
+#include "designs/core/value.h"
 #include "designs/fisslock/mistakes.h"
 #include "designs/fisslock/options.h"
 #include "designs/netlock/mistakes.h"
@@ -28,6 +29,9 @@ extern const struct design design_alock, design_citron, design_fisslock, design_
 
 /* A coordinator that restarts with other settings while some hosts do not hear of it. */
 #define RESTARTED (FAULT_BIT(FAULT_PARTITION) | FAULT_BIT(FAULT_CRASH_COORDINATOR) | FAULT_BIT(FAULT_OPERATOR))
+
+/* A lock server elsewhere asks for a place while the server that has it, and some hosts, do not reach the coordinator. */
+#define REPLACED (FAULT_BIT(FAULT_PARTITION) | FAULT_BIT(FAULT_OPERATOR))
 
 /* Several coordinators on etcd. */
 #define FAULTS_LEADER (FAULT_BIT(FAULT_CRASH_COORDINATOR) | FAULT_BIT(FAULT_ETCD))
@@ -131,6 +135,8 @@ static const struct variant {
      "a lock server's successor waits for lock leases, and not until hosts that are cut off have ended"},
     {"busted-coordinator-outlives", &design_srvlock, COORD_MISTAKE_OUTLIVES, RESTARTED, 0,
      "a host goes on when its membership lease has ended"},
+    {COORDINATOR("unsaved", UNSAVED, "values are not in the log")},
+    {COORDINATOR("late", LATE, "a value that is set late replaces a later one")},
     {COORDINATOR("torn", TORN, "damage of the log is taken for an append that was not completed")},
     {COORDINATOR("reuse", REUSE, "an index is used again when one host has let go of it")},
     {"busted-coordinator-floor", &design_srvlock, SRV_MISTAKE_FLOOR, FAULTS_ALL | FAULTS_COORDINATOR, 0,
@@ -145,6 +151,8 @@ static const struct variant {
      "the tokens of a name that comes back do not begin above its former ones"},
     {"busted-netlock-generation", &design_netlock, NETLOCK_MISTAKE_GENERATION, FAULTS_ALL | FAULTS_COORDINATOR, 0,
      "switch and lock servers take requests of all generations of an index"},
+    {"busted-netlock-replaced", &design_netlock, COORD_MISTAKE_HASTY, REPLACED, FIXED | NETLOCK_SERVERS_ONLY,
+     "a NetLock server's successor waits for lock leases, and not until hosts that are cut off have ended"},
     {"busted-netlock-name-floor", &design_netlock, NETLOCK_MISTAKE_FLOOR, FAULTS_ALL | FAULTS_COORDINATOR, 0,
      "the tokens of a name that comes back do not begin above its former ones"},
     {LEADER("deposed", DEPOSED, "a deposed leader answers, and members take packets of any term")},
@@ -168,6 +176,7 @@ static const struct variant {
     {WORD("rumour", RUMOUR, "the waiters flag is taken for a waiter")},
     {WORD("mute", MUTE, "a holder is told of no waiter")},
     {WORD("crowd", CROWD, "a semaphore has one place more than its limit, and takes any limit")},
+    {"busted-word-torn", &design_word, VALUE_MISTAKE_TORN, FAULTS_ALL, 0, "a value is overwritten where it is"},
     {WORD("forget", FORGET, "a semaphore whose holders are counted anew has no limit any more")},
     {SRVLOCK("crowd", CROWD, "a semaphore has one place more than its limit, and takes any limit")},
     {SRVLOCK("blank", BLANK, "holds of a semaphore are reported without its limit to a server that restarted")},
@@ -175,6 +184,14 @@ static const struct variant {
     {SRVLOCK("mute", MUTE, "a server that is asked whether a request waits does not answer")},
     {FISSLOCK("rumour", RUMOUR, 0, "a holder takes the agent on its host for a waiter")},
     {FISSLOCK("mute", MUTE, 0, "a holder is told of no waiter at an agent on another host")},
+    {FISSLOCK("places", PLACES, 0, "a semaphore has one place more than its limit, and takes any limit")},
+    {FISSLOCK("guess", GUESS, 0, "an agent that has taken over a semaphore grants places before it knows the holders")},
+    {FISSION("open", OPEN, "the decider lets readers into a semaphore")},
+    {"busted-batch-twice", &design_fisslock, RACK_BATCH_TWICE, FAULTS_ALL, FIXED,
+     "of several requests in a datagram, the answer to one is that to the next, too"},
+    {"busted-batch-forget", &design_fisslock, RACK_BATCH_FORGET, FAULTS_ALL, FIXED,
+     "the last of several requests in a datagram is answered, and forgotten"},
+    {"busted-batch-order", &design_srvlock, RACK_BATCH_ORDER, 0, 0, "some callers ask for several locks in the opposite order"},
 };
 
 static struct design tables[countof(variants)];

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define BATCH_BYTES 32768u /* commands for ip(8): about 200 bytes for each of 60 hosts */
+#define BATCH_BYTES 32768u /* commands for ip(8): about 250 bytes for each of 60 hosts */
 
 struct batch {
     char text[BATCH_BYTES];
@@ -117,6 +117,7 @@ static void add_addresses(struct batch *b, unsigned rack, unsigned member, const
     uint32_t a = lab_address(rack, member);
     add(b, "link set lo up\nlink set %s up\naddr add %u.%u.%u.%u/16 dev %s\n", device, a >> 24, a >> 16 & 0xff, a >> 8 & 0xff,
         a & 0xff, device);
+    add(b, "addr add fd77::%u:%u/64 dev %s nodad\n", rack, a & 0xff, device);
 }
 
 /* The bridge that the hosts' cables end in: in the core, or in an in-path switch, which has its address on it. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "workbench/lab/loopback.h"
 #include "client/net.h"
+#include "wire/key_file.h"
 #include "workbench/lab/child.h"
 #include "world/world.h"
 
@@ -22,6 +23,8 @@ static struct net_addr localhost(void)
     return net_v4(htonl(INADDR_LOOPBACK), 0);
 }
 
+static struct seal_ring ring; /* of $PAWL_KEY: with it the cost of tags is measured */
+
 static void *coordinator_thread(void *c)
 {
     coordinating_run(c);
@@ -42,6 +45,7 @@ static bool start_station(const struct loopback *l, const struct loopback_params
     const struct station_params sp = {.member.at = localhost(),
                                       .member.coordinators = coord_list_one(coordinator),
                                       .member.space = l->space,
+                                      .member.ring = &ring,
                                       .member.is_switch = is_switch,
                                       .fresh = true,
                                       .spin_ns = p->spin_ns,
@@ -60,7 +64,9 @@ static bool start_station(const struct loopback *l, const struct loopback_params
 /* The child: tells its addresses through the pipe and stays until it is killed. */
 static void node_main(struct loopback *l, const struct loopback_params *p, int fd)
 {
-    struct coordinating c = {.stop = &never};
+    if (key_file_find(NULL, &ring))
+        return;
+    struct coordinating c = {.stop = &never, .ring = ring};
     pthread_t thread;
     const struct coord_params cp = {.design = p->design,
                                     .knobs = p->knobs,

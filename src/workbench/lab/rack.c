@@ -81,8 +81,8 @@ void lab_rack_serve(struct lab_rack *r, const char *options, bool fresh)
         snprintf(more + len, sizeof more - (size_t)len, " --racks %u", r->lab->racks);
     else if (hosting_has_decider(design_find(r->design)) && !strstr(options, "--servers"))
         snprintf(more + len, sizeof more - (size_t)len, " --own 0"); /* the switch is the lab's */
-    snprintf(words, sizeof words, "serve --listen " ADDRESS ":7070 --space " LAB_SPACE " --design %s %s %s %s", r->rack, r->lab->id,
-             r->design, options, more, fresh ? "--fresh" : "");
+    snprintf(words, sizeof words, "serve --insecure --listen " ADDRESS ":7070 --space " LAB_SPACE " --design %s %s %s %s", r->rack,
+             r->lab->id, r->design, options, more, fresh ? "--fresh" : "");
     *(lab_rack_is_node(r) ? &r->control : &r->coordinator) = start(r, words);
 }
 

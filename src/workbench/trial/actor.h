@@ -27,7 +27,10 @@ struct actor_ops {
     int (*retune)(struct actor *a, pawl_key key, unsigned m, uint64_t wait_ns, uint64_t deadline);
     int (*rescale)(struct actor *a, pawl_key key, uint64_t units, uint64_t deadline);
     int (*semaphore)(struct actor *a, pawl_key key, uint32_t limit, uint64_t deadline, struct hold *out);
-    int (*wanted)(struct actor *a, const struct hold *h);         /* whether others wait: 1, 0 or a negative code */
+    int (*wanted)(struct actor *a, const struct hold *h); /* whether others wait: 1, 0 or a negative code */
+    /* The value beside the lock of a hold. Null, or -PAWL_ENOTSUP: not offered. */
+    int (*set_value)(struct actor *a, const struct hold *h, const void *bytes, uint32_t len);
+    int (*get_value)(struct actor *a, const struct hold *h, void *bytes, uint32_t *len);
     int (*query)(struct actor *a, pawl_key key, pawl_state *out); /* -PAWL_ENOTSUP: cannot be answered */
     /* Whether nothing is left of sessions that have ended; waits for it a while. 0: nothing is; -EBUSY: something; -PAWL_ELOST: the
      * actor's own session was lost meanwhile. */
@@ -46,7 +49,7 @@ struct actor {
     void *user; /* whose trial it is */
 };
 
-#define ACTOR_WANTS_MAX 8 /* of one lock_all */
+#define ACTOR_WANTS_MAX 32 /* of one lock_all: as many as a transaction of the benchmarks has */
 
 #define ACTORS_MAX 4 /* of one client at once */
 

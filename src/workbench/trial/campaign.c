@@ -143,8 +143,7 @@ static struct cluster_params draw_cluster(struct campaign *c, const struct campa
     };
 }
 
-/* Whether a node, in its present life, has forgotten locks to make room. */
-static bool forgot(const struct cluster *cl)
+bool campaign_forgot(const struct cluster *cl)
 {
     bool any = false;
     for (unsigned i = 0; i < cl->params.nodes; i++) {
@@ -312,7 +311,7 @@ static int run_cluster(struct campaign *c, const struct campaign_params *p, cons
     report(c, out);
     out->sessions = c->cluster.sessions;
     out->lost = c->cluster.lost;
-    out->forgot = forgot(&c->cluster);
+    out->forgot = campaign_forgot(&c->cluster);
     cluster_free(&c->cluster);
     return 0;
 }

@@ -40,6 +40,7 @@ struct campaign_result {
     uint64_t orders, unknown;           /* done by data servers; with an unknown outcome */
     uint64_t told;                      /* holders, that others wait */
     uint64_t places, limits;            /* of semaphores: taken; refused, because the limit was another */
+    uint64_t values_set, values_seen;   /* beside locks */
     uint64_t sessions, lost;            /* opened; lost by lease or crash */
     uint64_t moves;                     /* of locks between switch and servers */
     bool forgot;                        /* locks were forgotten to make room for others */

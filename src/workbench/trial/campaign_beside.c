@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Campaign 3: operations beside plain locks, in designs that offer them. Holders that want to know whether others wait for their
- * locks (I23, I24); semaphores (I25). Every request is on the campaign's books from before its call until after it, so the campaign
- * knows which requests wait, and since when. */
+ * locks (I23, I24); semaphores (I25); values beside locks (I26: campaign_values.c). Every request is on the campaign's books from
+ * before its call until after it, so the campaign knows which requests wait, and since when. */
 #include "workbench/trial/campaign_ops.h"
 
 #include <errno.h>
@@ -17,7 +17,13 @@
 
 /* ---- the books ---- */
 
-/* Such requests of a packet design end by packets. Those of a one-sided one have ended when the call returns, unless it died. */
+/* Such requests of a packet design end by packets; and so do those of a one-sided one on memory nodes, since the store that frees
+ * the record leaves with a later verb. Those over a fabric have ended when the call returns, unless it died. */
+static bool ends_by_packet(const struct campaign *c)
+{
+    return c->design->packet || c->cluster.params.on_node;
+}
+
 static uint64_t ghost_ns(const struct campaign *c)
 {
     bool coordinated = c->design->packet && c->rack.coordinator;
@@ -46,7 +52,7 @@ void campaign_answered(struct actor *a, int rc)
     struct campaign *c = campaign_of(a);
     struct campaign_ask *k = &c->asks[campaign_who(a)];
     k->asks = false;
-    c->asked_until[k->lock][campaign_who(a)] = sim_now(c->sim) + (c->design->packet ? ghost_ns(c) : 0);
+    c->asked_until[k->lock][campaign_who(a)] = sim_now(c->sim) + (ends_by_packet(c) ? ghost_ns(c) : 0);
     if (rc == -PAWL_ELOST || rc == -FAB_EFENCED)
         campaign_asker_gone(c, campaign_who(a));
 }
@@ -183,6 +189,9 @@ int campaign_beside(struct actor *a)
     if (rc)
         return rc == -PAWL_ELIMITS && limit_of(c, lock) ? 0 : rc;
     campaign_granted(a, lock, &h);
+    rc = campaign_value(a, lock, &h);
+    if (rc)
+        return rc;
     unsigned one_in = sim_now(c->sim) > c->safety_ns ? 2 : 8;
     rc = rng_chance(&c->random, 1, one_in) ? hold_until_wanted(a, lock, &h) : hold_and_look(a, lock, &h);
     if (rc)
@@ -191,7 +200,7 @@ int campaign_beside(struct actor *a)
         campaign_asks(a, lock);
         rc = campaign_convert(a, lock, &h);
         campaign_answered(a, rc);
-        if (rc == -PAWL_ELOST)
+        if (rc == -PAWL_ELOST || (rc = campaign_value(a, lock, &h)))
             return rc;
     }
     return campaign_give_back(a, lock, &h);

@@ -23,6 +23,22 @@ struct campaign_ask {
     bool asks;
     uint64_t lock, since_ns;
 };
+/* The value beside a lock: which holders must see, which were set. Values are numbered in the order in which sets begin; those of
+ * one hold are set one after the other, so token and number order them. */
+struct campaign_value {
+    uint64_t token, number; /* 0: none */
+};
+#define CAMPAIGN_VALUES_MAX 16384u
+struct campaign_values {
+    uint64_t count; /* sets that have begun */
+    struct campaign_value_set {
+        uint64_t token;
+        uint32_t lock, len;
+    } set[CAMPAIGN_VALUES_MAX];
+    struct campaign_value least[CAMPAIGN_LOCKS_MAX];   /* that a look which begins now may find */
+    struct campaign_value removed[CAMPAIGN_LOCKS_MAX]; /* the latest set of none that has begun */
+};
+
 #define CAMPAIGN_TASKS_MAX ((CAMPAIGN_CLIENTS_MAX + 1) * ACTORS_MAX)
 
 struct campaign {
@@ -53,6 +69,7 @@ struct campaign {
     struct campaign_ask asks[CAMPAIGN_TASKS_MAX];
     /* Until when a granter may know of a request that has ended: of a task; of a session that is dead or lost. */
     uint64_t asked_until[CAMPAIGN_LOCKS_MAX][CAMPAIGN_TASKS_MAX], gone_until[CAMPAIGN_LOCKS_MAX];
+    struct campaign_values values;
     bool busy; /* hardly a pause between operations, on few locks, and no client gives up */
 };
 
@@ -93,6 +110,12 @@ int campaign_beside(struct actor *a);
 void campaign_asks(struct actor *a, uint64_t lock);
 void campaign_answered(struct actor *a, int rc);
 void campaign_asker_gone(struct campaign *c, unsigned who);
+
+/* Campaign 3: reads or sets the value of a lock that is held (campaign_values.c). 0 or -PAWL_ELOST. */
+int campaign_value(struct actor *a, uint64_t lock, const struct hold *h);
+
+/* Whether a node, in its present life, has forgotten locks to make room. */
+bool campaign_forgot(const struct cluster *cl);
 
 /* Converts to the other mode. */
 int campaign_convert(struct actor *a, uint64_t lock, struct hold *h);

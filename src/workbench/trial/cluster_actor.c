@@ -226,6 +226,22 @@ static int actor_wanted(struct actor *a, const struct hold *h)
     return told(a, rc ? rc : locker_wanted(l, &there));
 }
 
+static int actor_set_value(struct actor *a, const struct hold *h, const void *bytes, uint32_t len)
+{
+    const struct locker *l;
+    const struct hold there = hold_there(h);
+    int rc = locker_at(a, node_of_hold(h), &l);
+    return told(a, rc ? rc : locker_set_value(l, &there, bytes, len));
+}
+
+static int actor_get_value(struct actor *a, const struct hold *h, void *bytes, uint32_t *len)
+{
+    const struct locker *l;
+    const struct hold there = hold_there(h);
+    int rc = locker_at(a, node_of_hold(h), &l);
+    return told(a, rc ? rc : locker_get_value(l, &there, bytes, len));
+}
+
 static int actor_query(struct actor *a, pawl_key key, pawl_state *out)
 {
     const struct locker *l;
@@ -288,6 +304,8 @@ const struct actor_ops cluster_actor_ops = {
     .rescale = actor_rescale,
     .semaphore = actor_semaphore,
     .wanted = actor_wanted,
+    .set_value = actor_set_value,
+    .get_value = actor_get_value,
     .query = actor_query,
     .tidy = actor_tidy,
     .sleep = actor_sleep,

@@ -200,7 +200,7 @@ int exhaust_run(const struct exhaust_params *p, struct exhaust_result *out)
     if (!pid) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         signal(SIGINT, SIG_IGN); /* the parent stops it */
-        signal(SIGTERM, SIG_DFL);
+        signal(SIGTERM, SIG_IGN);
         explore(s, p);
         _exit(0);
     }
@@ -341,6 +341,8 @@ const char *exhaust_refuses(const struct exhaust_params *p)
         return "delays are part of every schedule, and not a fault here";
     if (p->faults & ~EXHAUST_FAULTS)
         return "only loss, duplicate, reorder, unknown, pause and crash-client have a small form";
+    if (d->packet && p->faults & FAULT_BIT(FAULT_UNKNOWN))
+        return "outcomes are unknown of verbs only, and the design sends packets";
     if (p->faults & ~d->tolerates)
         return "the design does not tolerate these faults";
     if (p->strikes && !p->faults)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "workbench/trial/hunt.h"
+#include "workbench/trial/reached.h"
 
 #include <errno.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #define FIXED_ONE_IN 4            /* seeds whose mix of operations is campaign 1's; */
+#define BESIDE_ONE_IN 4           /* of designs that offer what campaign 3 tries: seeds of that */
 #define FAULTLESS_ONE_IN 8        /* and of those: without faults, where the oracle judges fairness, too */
 #define LOOK_NS (100 * NS_PER_MS) /* how often the hunter looks after its workers */
 #define SAY_NS NS_PER_S           /* how often it tells of its progress */
@@ -26,7 +28,8 @@ struct worker {
 };
 
 struct hunt {
-    uint64_t next; /* number of the next run */
+    uint64_t next;    /* number of the next run */
+    uint8_t *reached; /* a mark for each branch; null: none is counted, or none is asked for */
     struct worker workers[HUNT_JOBS_MAX];
 };
 
@@ -35,7 +38,8 @@ static struct campaign_params params_of(const struct hunt_params *p, uint64_t ta
     uint64_t seed = p->seed + task / p->count;
     const struct design *d = p->designs[task % p->count];
     uint64_t drawn = mix64(seed);
-    unsigned campaign = drawn % FIXED_ONE_IN ? CAMPAIGN_SWARM : CAMPAIGN_FIXED;
+    bool beside = d->features & (DESIGN_BAST | DESIGN_SEMAPHORE) && (drawn >> 32) % BESIDE_ONE_IN == 0;
+    unsigned campaign = beside ? CAMPAIGN_BESIDE : drawn % FIXED_ONE_IN ? CAMPAIGN_SWARM : CAMPAIGN_FIXED;
     bool faultless = !p->campaign && campaign == CAMPAIGN_FIXED && drawn / FIXED_ONE_IN % FAULTLESS_ONE_IN == 0;
     return (struct campaign_params){
         .design = d,
@@ -68,6 +72,8 @@ __attribute__((noreturn)) static void work(struct hunt *h, struct worker *w, con
         struct campaign_result r;
         if (campaign_run(&params, &r))
             _exit(2);
+        if (h->reached)
+            reached_mark(h->reached);
         add_run(w, &r);
         if (!r.violations && !r.stuck)
             continue;
@@ -179,6 +185,10 @@ static void sum_up(const struct hunt *h, unsigned jobs, uint64_t start, struct h
         sum->faults += w->faults;
         sum->cpu_ns += w->cpu_ns;
     }
+    if (h->reached) {
+        sum->branches = reached_all();
+        sum->reached = reached_count(h->reached);
+    }
 }
 
 static bool goes_on(const struct hunt_params *p, uint64_t start, const struct hunt_failure *out)
@@ -186,10 +196,10 @@ static bool goes_on(const struct hunt_params *p, uint64_t start, const struct hu
     return !out->found && !(p->stop && *p->stop) && real_now() - start < p->ns;
 }
 
-static struct hunt *hunt_new(void)
+static void *shared_new(uint64_t bytes)
 {
-    struct hunt *h = mmap(NULL, sizeof *h, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return h == MAP_FAILED ? NULL : h;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
 }
 
 int hunt_run(const struct hunt_params *p, struct hunt_sum *sum, struct hunt_failure *out)
@@ -197,11 +207,13 @@ int hunt_run(const struct hunt_params *p, struct hunt_sum *sum, struct hunt_fail
     assert(p->count && p->count <= HUNT_DESIGNS_MAX && p->jobs && p->jobs <= HUNT_JOBS_MAX);
     struct spent spent[HUNT_JOBS_MAX] = {{0}};
     uint64_t began = real_now(), said = began;
-    struct hunt *h = hunt_new();
+    struct hunt *h = shared_new(sizeof *h);
     int rc = h ? 0 : -ENOMEM;
     *out = (struct hunt_failure){.found = false};
     if (rc)
         return rc;
+    if (reached_all())
+        h->reached = shared_new(reached_all());
     for (unsigned i = 0; i < p->jobs && !rc; i++)
         rc = start(h, &h->workers[i], p);
     while (!rc && look(h, p, spent, out) && goes_on(p, began, out)) {
@@ -215,6 +227,8 @@ int hunt_run(const struct hunt_params *p, struct hunt_sum *sum, struct hunt_fail
     for (unsigned i = 0; i < p->jobs; i++)
         end(&h->workers[i]);
     sum_up(h, p->jobs, began, sum);
+    if (h->reached)
+        munmap(h->reached, reached_all());
     munmap(h, sizeof *h);
     return rc;
 }
@@ -227,7 +241,7 @@ static bool fails(const struct campaign_params *c, uint64_t seed_ns, char why[OR
     const struct hunt_params one = {.designs = {c->design}, .count = 1, .jobs = 1, .seed_ns = seed_ns};
     struct hunt_failure f = {.found = false};
     struct spent spent = {0};
-    struct hunt *h = hunt_new();
+    struct hunt *h = shared_new(sizeof *h);
     if (!h)
         return false;
     struct worker *w = &h->workers[0];

@@ -15,8 +15,9 @@
 /* The sums of all runs. */
 struct hunt_sum {
     uint64_t seeds, grants, events, faults;
-    uint64_t ns;     /* since the beginning */
-    uint64_t cpu_ns; /* of the complete runs */
+    uint64_t ns;                /* since the beginning */
+    uint64_t cpu_ns;            /* of the complete runs */
+    uint64_t reached, branches; /* of the program, by complete runs; and all, 0 if the compiler does not count them */
 };
 
 struct hunt_params {
@@ -28,7 +29,7 @@ struct hunt_params {
     uint64_t ns;                                             /* how long; UINT64_MAX: without bound */
     uint64_t seed_ns;                                        /* CPU time after which a seed counts as hanging */
     uint32_t faults;                                         /* those that a design does not tolerate are left out */
-    unsigned campaign;                                       /* 0: mostly swarm, sometimes fixed, of these some without faults */
+    unsigned campaign;                                       /* 0: mostly swarm, sometimes fixed (some without faults) or beside */
     const volatile sig_atomic_t *stop;                       /* not 0: interrupted */
     void (*progress)(void *ctx, const struct hunt_sum *sum); /* about once a second; null: not wanted */
     void *ctx;

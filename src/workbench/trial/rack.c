@@ -38,10 +38,13 @@ uint32_t rack_sim_host(const struct rack *r, const struct rack_member *from, str
         return rack_sim_addr(coord_list_at(&from->coordinators)).host;
     if (to.machine == MACHINE_STEWARD && r->steward.process)
         return r->steward.process->host->id;
+    for (unsigned n = 0; r->coordinator && n < r->config.servers; n++) { /* what the coordinator has told the sender */
+        struct net_addr at = from->welcome.servers[n];
+        if (r->config.server[n] == to.machine && (net_addr_known(at) || at.port == COORD_AWAY))
+            return net_addr_known(at) ? rack_sim_addr(at).host : RACK_NOWHERE;
+    }
     return to.machine < r->config.machines + r->server_count + 1u ? r->host_of[to.machine] : SIM_HOSTS_MAX + 1;
 }
-
-#define NOWHERE (SIM_WIRE_SWITCH + 2)
 
 /* Where a host sends to for a lock server or a switch: what the coordinator said last, as long as the host is a member. */
 static uint32_t seen_by(const struct rack *r, const struct rack_member *m, const struct packet_head *h, uint32_t host)
@@ -49,10 +52,10 @@ static uint32_t seen_by(const struct rack *r, const struct rack_member *m, const
     for (unsigned n = 0; n < r->config.servers; n++) {
         struct net_addr at = m->welcome.servers[n];
         if (r->config.server[n] == h->to.machine && (net_addr_known(at) || at.port == COORD_AWAY))
-            return net_addr_known(at) ? rack_sim_addr(at).host : NOWHERE;
+            return net_addr_known(at) ? rack_sim_addr(at).host : RACK_NOWHERE;
     }
     bool away = !net_addr_known(m->switches[rack_switch_of(&m->welcome.config, h)]);
-    return h->to.machine == MACHINE_SWITCH && away ? NOWHERE : host;
+    return h->to.machine == MACHINE_SWITCH && away ? RACK_NOWHERE : host;
 }
 
 static uint32_t seen_from(const struct rack *r, const struct sim_host *from, const struct packet_head *h, uint32_t host)
@@ -66,7 +69,7 @@ static uint32_t seen_from(const struct rack *r, const struct sim_host *from, con
 void rack_each_part(const void *data, uint32_t len, void (*packet)(void *ctx, const void *data, uint32_t len), void *ctx)
 {
     const struct packet_head *h;
-    uint32_t at = 0, part;
+    uint32_t at = 0, part = 0;
     for (unsigned i = 0; many_sound(data, len) && (h = many_next(data, &i, &at, &part));)
         packet(ctx, h, part);
 }
@@ -110,6 +113,18 @@ static void send_parts(struct rack *r, const struct sim_host *from, unsigned fir
         sim_wire_send(r->wire, way.from, way.to, outbox_packet(o, first), o->packet[first].len);
 }
 
+void rack_send_singly(struct rack *r, const struct sim_host *from, const void *data, uint32_t len)
+{
+    const struct packet_head *h;
+    uint32_t at = 0, part = 0;
+    for (unsigned i = 0; many_sound(data, len) && (h = many_next_singly(data, &i, &at, &part));) {
+        const struct route way = route_of(r, from, h);
+        r->packets++;
+        if (way.to.host != RACK_NOWHERE)
+            sim_wire_send(r->wire, way.from, way.to, h, part);
+    }
+}
+
 void rack_send_all(struct rack *r, const struct sim_host *from)
 {
     const struct outbox *o = &r->outbox;
@@ -117,7 +132,7 @@ void rack_send_all(struct rack *r, const struct sim_host *from)
     for (unsigned i = 0; i < o->packets; i++) {
         const struct packet_head *h = outbox_packet(o, i);
         const struct route way = route_of(r, from, h);
-        if (way.to.host == NOWHERE || sent[i])
+        if (way.to.host == RACK_NOWHERE || sent[i])
             continue;
         assert(way.to.host <= SIM_WIRE_SWITCH);
         if (r->params.together && many_takes(h, o->packet[i].len)) {
@@ -139,39 +154,6 @@ void rack_clear_outbox(struct rack *r)
 }
 
 static void tick_soon(struct rack_host *h, uint64_t at_ns);
-
-static uint64_t memory_bytes(const struct rack *r)
-{
-    return round_up(r->design->host_bytes(&r->config), UNDO_LINE);
-}
-
-struct outbox *rack_host_outbox(struct rack_host *h)
-{
-    struct outbox *o = &h->rack->outbox;
-    if (h->undo) {
-        memcpy(h->before, h->memory, memory_bytes(h->rack));
-        o->undo = h->undo;
-        o->memory = h->memory;
-    }
-    return o;
-}
-
-/* Whether a process that died at the end of this change would leave what was before it: then it would at every earlier point, too,
- * since every line is logged before its first change. */
-void rack_host_commit(struct rack_host *h)
-{
-    uint64_t bytes = memory_bytes(h->rack);
-    char *copy = h->before + bytes;
-    if (!h->undo || !h->rack->outbox.undo)
-        return;
-    memcpy(copy, h->memory, bytes);
-    for (uint64_t i = h->undo->count; i-- > 0;)
-        memcpy(copy + undo_entry(h->undo, i)->line * UNDO_LINE, undo_entry(h->undo, i)->old, UNDO_LINE);
-    if (memcmp(copy, h->before, bytes) != 0)
-        abort(); /* a byte of the host's memory was changed without outbox_touch */
-    undo_commit(h->undo);
-    h->rack->outbox.undo = NULL;
-}
 
 /* Deadlocks are what the design says they are, in the moment that it does. */
 static void look_at_verdict(struct rack_host *h, uint32_t request)
@@ -276,6 +258,8 @@ static void coordinator_packet_for_host(struct rack_host *h, const void *data, u
     const struct coord_packet *p = coord_check(data, len, 0);
     if (p && p->head.type == COORD_FOUND)
         rack_found(h, data);
+    else if (p && p->head.type == COORD_VALUED)
+        rack_valued(h, data);
     else if (p && p->head.type == COORD_RETIRE)
         rack_retire(h, data, from);
     else if (p && p->head.type == COORD_ROUSE && rack_host_joined(h) && h->rack->design->rouse &&
@@ -304,6 +288,7 @@ static void host_packet(void *ctx, const void *data, uint32_t len, struct sim_ad
     if (!rack_host_joined(h))
         return;
     if (many_is(data, len)) {
+        rack_send_singly(h->rack, h->host, data, len);
         rack_each_part(data, len, host_part, h);
     } else {
         h->rack->design->packet(h->memory, data, len, rack_clock(h), rack_host_outbox(h));
@@ -321,7 +306,8 @@ static void client_packet(void *ctx, const void *data, uint32_t len, struct sim_
 static void host_begin(struct rack_host *h, const struct rack_config *config, uint32_t life)
 {
     struct rack *r = h->rack;
-    memset(h->memory, 0, memory_bytes(r));
+    rack_host_changes_alone(h);
+    memset(h->memory, 0, rack_memory_bytes(r));
     memset(h->waiters, 0, rack_requests(&r->config) * sizeof *h->waiters);
     r->design->host_init(h->memory, config, h->machine, life, rack_clock(h));
     h->tick_ns = UINT64_MAX;
@@ -465,17 +451,17 @@ static int add_host(struct rack *r, unsigned i)
     h->rack = r;
     h->machine = (uint16_t)(i + 1);
     h->host = sim_host_new(&r->sim);
-    h->memory = sim_alloc_lines(memory_bytes(r));
+    h->memory = sim_alloc_lines(rack_memory_bytes(r));
     h->waiters = sim_alloc(rack_requests(&r->config) * sizeof *h->waiters);
     h->clients = sim_alloc(r->config.sessions * sizeof(struct rack_client *));
     if (!h->host || !h->memory || !h->waiters || !h->clients || !(h->agent = sim_process_new(h->host)))
         return -ENOMEM;
     if (r->params.check_undo) {
-        h->before = sim_alloc(2 * memory_bytes(r));
-        h->undo = sim_alloc(undo_bytes(memory_bytes(r)));
+        h->before = sim_alloc(rack_memory_bytes(r));
+        h->undo = sim_alloc(undo_bytes(rack_memory_bytes(r)));
         if (!h->before || !h->undo)
             return -ENOMEM;
-        undo_init(h->undo, memory_bytes(r));
+        undo_init(h->undo, rack_memory_bytes(r));
     }
     h->host->server = r->params.mortal_hosts;
     r->host_of[h->machine] = h->host->id;
@@ -529,6 +515,7 @@ static void configure(struct rack *r)
     assert(p->hosts);
     r->server_count = r->design->server_packet && (!r->design->spills || p->switch_locks) ? p->servers : 0;
     r->life = 1;
+    r->longest_ns = p->lease_ns;
     r->config = (struct rack_config){
         .space = RACK_SPACE,
         .machines = (uint16_t)p->hosts,
@@ -624,6 +611,7 @@ int rack_init(struct rack *r, const struct rack_params *p)
 void rack_free(struct rack *r)
 {
     for (unsigned i = 0; r->hosts && i < r->params.hosts; i++) {
+        rack_host_compare(&r->hosts[i]);
         sim_give_back(r->hosts[i].memory);
         sim_give_back(r->hosts[i].before);
         sim_give_back(r->hosts[i].undo);

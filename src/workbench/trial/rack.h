@@ -23,6 +23,10 @@
 #include "workbench/trial/waits.h"
 
 #define RACK_BUSTED_ORDER (UINT64_C(1) << 40) /* an option: the switch that gets shards hears of it before the loser */
+#define RACK_BATCH_TWICE                                                                                                           \
+    (UINT64_C(1) << 41) /* FissLock: of several packets in a datagram, the answer to one is that to the next, too */
+#define RACK_BATCH_FORGET (UINT64_C(1) << 42) /* a request among several packets in a datagram is answered, and forgotten */
+#define RACK_BATCH_ORDER (UINT64_C(1) << 43)  /* some callers ask for several locks in the opposite order */
 #define RACK_CLIENTS_MAX 4000                 /* processes of the simulation, and ports of a host */
 
 struct rack;
@@ -55,13 +59,14 @@ struct rack_task {
     struct actor actor;
     struct rack_client *client;
     bool done;
-    struct {            /* to the coordinator: which lock has this name? */
+    struct {            /* to the coordinator: which lock has this name, or which value is beside it? */
         uint64_t nonce; /* 0: none */
         uint64_t serial;
         struct sim_ticket waiter;
         bool answered;
         int32_t code;
         struct host_name name;
+        struct coord_value value;
     } question;
 };
 
@@ -88,8 +93,10 @@ struct rack_host {
     struct sim_process *agent;
     uint16_t machine;
     char *memory; /* lines, see outbox_touch */
-    char *before; /* the check: the memory before the change, and a copy on which it is undone; */
+    char *before; /* the check (rack_undo.c): the memory as it was after the last change that is complete; null: no check; */
     struct undo *undo;
+    unsigned changes;             /* since the whole memory was compared; */
+    bool alone;                   /* the memory has changed without the undo log */
     struct sim_ticket *waiters;   /* by request; task null: none */
     uint64_t tick_ns;             /* virtual: the next that is queued; UINT64_MAX: none */
     struct rack_client **clients; /* by session */
@@ -97,6 +104,9 @@ struct rack_host {
     struct host_names names; /* what it has told the coordinator about keys; */
     struct host_name *known; /* and what it was told, by key; generation 0: nothing */
     uint64_t *keys;          /* by request: for which key it asked last */
+    uint64_t value_steps;    /* of values that its clients have set: of the latest */
+    uint64_t value_questions;
+    struct coord_value late_value; /* a copy of one, which is on its way; `sets` 0: none */
 };
 
 /* A machine with one part of the design and no clients (rack_box.c). */
@@ -135,7 +145,7 @@ struct rack_params {
     uint16_t requests;     /* of one session; 0: as many as the usual workloads need */
     unsigned racks;        /* for designs that know several; each has a switch in the middle of the same star */
     bool moves;            /* locks are divided anew now and then */
-    bool check_undo;       /* every change of a host's memory is undone on a copy, which must then be what it was */
+    bool check_undo;       /* every change of a host's memory must be in the undo log (rack_undo.c) */
     bool together;         /* packets that go the same way leave as parts of one datagram */
     bool watch_waits;      /* waits are recorded, and every report of a deadlock is checked */
     bool mortal_hosts;     /* FAULT_CRASH_SERVER strikes client hosts, too */
@@ -170,9 +180,11 @@ struct rack {
     void *switch_memory;       /* of the first; null: none */
     uint32_t *newest;          /* by rack and index: the highest generation that the switch has seen; null: not watched */
     uint32_t life;             /* the latest of switches and servers */
+    uint64_t longest_ns;       /* lock lease that was in force */
     struct rack_rules rules;
-    unsigned loser, winner; /* of shards, in the change under way */
-    struct {                /* a host that does not reach one of the switches */
+    const struct packet_head *next_part; /* RACK_BATCH_TWICE */
+    unsigned loser, winner;              /* of shards, in the change under way */
+    struct {                             /* a host that does not reach one of the switches */
         uint32_t host;
         unsigned rack;
         uint64_t until_ns;
@@ -232,7 +244,14 @@ struct outbox *rack_host_outbox(struct rack_host *h);
 void rack_host_flush(struct rack_host *h);
 /* The parts of a datagram that has several (wire/many.h). */
 void rack_each_part(const void *data, uint32_t len, void (*packet)(void *ctx, const void *data, uint32_t len), void *ctx);
+/* Those of them that the switch did not decide leave again, each alone. */
+void rack_send_singly(struct rack *r, const struct sim_host *from, const void *data, uint32_t len);
 void rack_host_commit(struct rack_host *h); /* the change is complete; its packets leave with those of the next ones */
+/* Before a change without the undo log: of a design's short way, or of a host that begins anew. */
+void rack_host_changes_alone(struct rack_host *h);
+/* Whether every change of the host's memory was in the undo log; aborts if one was not. */
+void rack_host_compare(struct rack_host *h);
+uint64_t rack_memory_bytes(const struct rack *r); /* of a host, in whole lines */
 void rack_session_dead(struct rack_client *c);
 static inline uint16_t rack_client_port(const struct rack_client *c)
 {
@@ -277,6 +296,12 @@ int rack_find(struct actor *a, uint64_t key, uint64_t deadline, struct packet_as
 /* Whether the key still has the lock that was found: the request may begin now, in the same step. */
 bool rack_knows(const struct rack_host *h, uint64_t key, const struct packet_ask *ask);
 void rack_found(struct rack_host *h, const struct coord_key *answer);
+
+/* rack_values.c: the value beside a lock that an actor holds. -PAWL_ENOTSUP: the rack has no coordinator. */
+int rack_set_value(struct actor *a, const struct hold *h, const void *bytes, uint32_t len);
+int rack_get_value(struct actor *a, const struct hold *h, void *bytes, uint32_t *len);
+void rack_valued(struct rack_host *h, const struct coord_value *answer);
+
 /* The coordinator asks which keys the host uses. */
 void rack_retire(struct rack_host *h, const struct coord_retire *p, struct sim_addr from);
 
@@ -299,7 +324,10 @@ void rack_switch_flush(struct rack *r); /* sends what the switch has in the outb
 
 /* ---- rack.c, for rack_member.c and rack_switch.c ---- */
 
-/* The simulated host that a packet goes to. The steward is with the coordinator that the sender takes for the leader. */
+#define RACK_NOWHERE (SIM_WIRE_SWITCH + 2)
+
+/* The simulated host that a packet goes to; RACK_NOWHERE: none. The steward is with the coordinator that the sender takes for the
+ * leader. */
 uint32_t rack_sim_host(const struct rack *r, const struct rack_member *from, struct place to);
 
 void rack_host_welcome(struct rack_member *m);

@@ -84,6 +84,7 @@ static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_add
     if (!box_decides(b))
         return;
     if (many_is(data, len)) {
+        rack_send_singly(b->rack, b->process->host, data, len);
         rack_each_part(data, len, box_part, b);
         flush(b);
         return;

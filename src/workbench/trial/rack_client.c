@@ -8,6 +8,7 @@
 #define KEEPER_NS (4 * NS_PER_MS) /* how often a session's keeper looks up, if its lease is longer than three of these */
 #define SHORT_WAY_LINES 4
 #define RETRY_NS (1 * NS_PER_MS) /* until a process takes the place of one whose session was lost */
+#define TIDY_LEASES 10           /* until nothing of ended sessions may be left */
 
 static const struct packet_design *design_of(const struct rack_client *c)
 {
@@ -109,12 +110,18 @@ static void take_time(struct rack_client *c, struct sim_task *task)
     task->cancelled = cancelled;
 }
 
+static int local_acquire(struct rack_client *c, const struct packet_ask *ask, struct packet_answer *out)
+{
+    rack_host_changes_alone(c->host);
+    return design_of(c)->local_acquire(c->host->memory, ask, rack_clock(c->host), out);
+}
+
 /* The short way, if the design has one and it leads there; else by packets. */
 static int ask_for(struct rack_client *c, struct sim_task *task, const struct packet_ask *ask, uint64_t deadline,
                    struct packet_answer *out)
 {
     const struct packet_design *d = design_of(c);
-    if (d->local_acquire && !ask->limit && !d->local_acquire(c->host->memory, ask, rack_clock(c->host), out)) {
+    if (d->local_acquire && !ask->limit && !local_acquire(c, ask, out)) {
         take_time(c, task);
         return 0;
     }
@@ -233,6 +240,8 @@ static int actor_unlock(struct actor *a, const struct hold *h)
     const struct packet_design *d = design_of(c);
     if (c->rack->params.watch_waits)
         waits_released(&c->rack->waits, number_of(a), h->record, sim_now(&c->rack->sim));
+    if (d->local_release)
+        rack_host_changes_alone(c->host);
     if (d->local_release && !d->local_release(c->host->memory, h->record, rack_clock(c->host))) {
         take_time(c, a->task);
         return 0;
@@ -303,7 +312,7 @@ static int gather_ask(void *caller, unsigned i, bool wait)
     c->host->waiters[g->asks[i].request] = sim_ticket_take(g->a->task); /* not for another task, even if it is answered soon */
     if (c->rack->coordinator)
         c->host->keys[g->asks[i].request] = g->wants[i].key.id;
-    g->at_once[i] = d->local_acquire && !d->local_acquire(c->host->memory, &g->asks[i], rack_clock(c->host), &g->answers[i]);
+    g->at_once[i] = d->local_acquire && !local_acquire(c, &g->asks[i], &g->answers[i]);
     if (g->at_once[i])
         return 0;
     rc = d->acquire(c->host->memory, &g->asks[i], rack_clock(c->host), rack_host_outbox(c->host));
@@ -340,23 +349,7 @@ static void gather_give_back(void *caller, unsigned i)
         g->lost = true;
 }
 
-/* Where there are fewer indexes than names, each name that is found may take the index of one that was found before. A name that is
- * locked keeps its index. */
-static int lock_one_by_one(struct actor *a, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
-{
-    unsigned n = 0;
-    int rc = 0;
-    for (; n < count && !rc; n++)
-        rc = actor_lock(a, wants[n].key, wants[n].mode, deadline, &holds[n]);
-    if (!rc)
-        return 0;
-    for (n--; n-- > 0;)
-        if (actor_unlock(a, &holds[n]) == -PAWL_ELOST)
-            rc = -PAWL_ELOST;
-    return rc;
-}
-
-static int actor_lock_all(struct actor *a, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
+static int lock_all_once(struct actor *a, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
 {
     static const struct gather_ops ops = {
         .ask = gather_ask, .send = gather_send, .answer = gather_answer, .give_back = gather_give_back};
@@ -368,9 +361,39 @@ static int actor_lock_all(struct actor *a, const pawl_want *wants, unsigned coun
         rc = c->rack->coordinator ? rack_find(a, wants[i].key.id, deadline, &g.asks[i]) : 0;
     }
     rc = rc ? rc : gather(&ops, &g, count, deadline != DEADLINE_TRY);
-    if (rc == -ESTALE && !g.lost)
-        return lock_one_by_one(a, wants, count, deadline, holds);
     return rc && g.lost ? -PAWL_ELOST : rc;
+}
+
+/* As client/net_all.c does: where there are fewer indexes than names, each name that is found may take the index of another one. */
+static int lock_all(struct actor *a, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
+{
+    const struct rack_client *c = rack_task_of(a)->client;
+    uint64_t began = rack_clock(c->host);
+    for (;;) {
+        int rc = lock_all_once(a, wants, count, deadline, holds);
+        uint64_t now = rack_clock(c->host);
+        if (rc != -ESTALE)
+            return rc;
+        if (deadline != DEADLINE_TRY && now >= deadline)
+            return -ETIMEDOUT;
+        if (now - began >= c->rack->config.lease_ns)
+            return deadline == DEADLINE_TRY ? -EAGAIN : -ENOSPC;
+    }
+}
+
+static int actor_lock_all(struct actor *a, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
+{
+    const struct rack_client *c = rack_task_of(a)->client;
+    pawl_want opposite[ACTOR_WANTS_MAX] = {{.mode = PAWL_EXCLUSIVE}};
+    struct hold held[ACTOR_WANTS_MAX] = {{0}};
+    if (!MISTAKE(c->rack->config.mistakes, RACK_BATCH_ORDER) || c->id % 2)
+        return lock_all(a, wants, count, deadline, holds);
+    for (unsigned i = 0; i < count; i++)
+        opposite[i] = wants[count - 1 - i];
+    int rc = lock_all(a, opposite, count, deadline, held);
+    for (unsigned i = 0; i < count && !rc; i++)
+        holds[i] = held[count - 1 - i];
+    return rc;
 }
 
 static int actor_wanted(struct actor *a, const struct hold *h)
@@ -426,13 +449,14 @@ static bool none_used(struct rack *r)
     return !used;
 }
 
+/* For ten leases, of the longest that an operator has set: a coordinator waits until that one is over, and after it a steward. */
 static int actor_tidy(struct actor *a)
 {
     struct rack *r = rack_task_of(a)->client->rack;
-    for (unsigned i = 0; i < 10; i++) {
+    for (uint64_t i = 0; i < TIDY_LEASES * r->longest_ns / r->params.lease_ns; i++) {
         if (all_idle(r) && none_used(r))
             return 0;
-        actor_sleep(a, rack_task_of(a)->client->rack->params.lease_ns);
+        actor_sleep(a, r->params.lease_ns);
     }
     return actor_valid(a) ? -EBUSY : -PAWL_ELOST;
 }
@@ -446,6 +470,8 @@ const struct actor_ops rack_actor_ops = {
     .unlock = actor_unlock,
     .convert = actor_convert,
     .wanted = actor_wanted,
+    .set_value = rack_set_value,
+    .get_value = rack_get_value,
     .query = actor_query,
     .tidy = actor_tidy,
     .sleep = actor_sleep,

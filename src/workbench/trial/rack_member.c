@@ -208,12 +208,24 @@ static void take_rules(struct rack_member *m, const struct rack_rules *rules)
     d->switch_rules(m->rack->switches[m->place], rules);
 }
 
+/* Whether another lock server has a place, or none has, and the member had not heard of that. */
+static bool take_place(struct rack_member *m, const struct coord_beat *b)
+{
+    if (b->places <= m->places || b->packet.role > m->welcome.config.servers)
+        return false;
+    m->places = b->places;
+    if (b->packet.role)
+        m->welcome.servers[b->packet.role - 1] = b->packet.at;
+    return true;
+}
+
 static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
 {
     uint64_t until = membership_until(m, b->packet.stamp);
     if (m->role != COORD_HOST) {
         m->look_for = b->packet.head.index <= m->welcome.config.machines ? (uint16_t)b->packet.head.index : 0;
         take_rules(m, &b->rules);
+        take_place(m, b);
         return;
     }
     if (b->packet.stamp > rack_member_clock(m) || until <= m->until_ns || !rack_member_lives(m))
@@ -225,13 +237,10 @@ static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
             m->switches[i] = b->switches[i];
         }
     m->until_ns = until;
-    if (b->places <= m->places || b->packet.role > m->welcome.config.servers)
+    if (!take_place(m, b))
         return;
-    m->places = b->places;
-    if (b->packet.role) {
-        m->welcome.servers[b->packet.role - 1] = b->packet.at;
+    if (b->packet.role)
         rack_host_place(m, b->packet.role - 1, (uint32_t)b->packet.code);
-    }
     say_beat(m, 0, 0); /* the coordinator hears of it at once, and there may be more */
 }
 

@@ -108,7 +108,7 @@ void rack_retire(struct rack_host *h, const struct coord_retire *p, struct sim_a
     rack_host_flush(h);
     if (!tells)
         return;
-    coord_make(&answer, COORD_RETIRED, "sim", &h->member.welcome.config.identity, 0);
+    coord_make(&answer, COORD_RETIRED, "sim", &h->member.welcome.config.identity, h->member.nonce);
     answer.head.from = (struct place){h->machine, PORT_POOL};
     answer.head.epoch = p->packet.head.epoch;
     answer.head.index = used;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The switches of the simulated rack: their programs in the middle of the star, and how locks are divided among several of them. */
 #include "cluster/rules.h"
+#include "dataplane/fission.h"
 #include "lib/hash.h"
 #include "wire/many.h"
 #include "workbench/trial/rack.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define OPERATOR_PORT 9999 /* no process of the rack has it */
@@ -38,17 +40,44 @@ static const struct rack_member *sender_of(const struct rack *r, const struct pa
     return &r->switch_members[rack < switch_count(r) ? rack : 0];
 }
 
+/* NetLock's switch lets packets between hosts and lock servers pass: they go to where their sender takes the receiver to be. */
+static bool passes(const struct rack *r, const struct sim_packet *packet)
+{
+    return r->design->family == PACKET_NETLOCK && packet->len && packet->to.host != SIM_WIRE_SWITCH;
+}
+
+/* A mistake on purpose: the grant is also the answer to the next packet of the datagram. */
+static void grant_next(struct rack *r, const struct sim_packet *leaving)
+{
+    struct sim_packet copy = *leaving;
+    struct fission_packet *p = (struct fission_packet *)(void *)copy.data;
+    const struct packet_head *next = r->next_part;
+    if (!next || next->type != FISSION_ACQUIRE || p->head.type != FISSION_GRANT || leaving->to.host != leaving->from.host)
+        return;
+    p->head.index = next->index;
+    p->head.nonce = next->nonce;
+    p->client = ((const struct fission_packet *)next)->client;
+    p->mode = p->old_mode = ((const struct fission_packet *)next)->mode;
+    p->head.to = p->client;
+    sim_switch_emit(r->wire, &copy);
+}
+
 static void switch_emit(struct rack *r, struct sim_packet *packet)
 {
     struct sim_packet leaving = {.from = packet->from};
     for (unsigned i = 0; i < r->outbox.packets; i++) {
         const struct packet_head *h = outbox_packet(&r->outbox, i);
-        leaving.to = (struct sim_addr){.host = rack_sim_host(r, sender_of(r, h), h->to), .port = h->to.port};
+        leaving.to = passes(r, packet) ? packet->to
+                                       : (struct sim_addr){.host = rack_sim_host(r, sender_of(r, h), h->to), .port = h->to.port};
+        if (leaving.to.host == RACK_NOWHERE)
+            continue;
         if (r->config.racks && is_cut(r, rack_switch_of(&r->config, h), leaving.to.host))
             continue;
         leaving.len = r->outbox.packet[i].len;
         memcpy(leaving.data, h, leaving.len);
         sim_switch_emit(r->wire, &leaving);
+        if (MISTAKE(r->config.mistakes, RACK_BATCH_TWICE))
+            grant_next(r, &leaving);
     }
     rack_clear_outbox(r);
 }
@@ -148,18 +177,55 @@ static void decide(void *member, const void *data, uint32_t len)
 
 static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *packet);
 
+/* A switch in the kernel sends back parts that it does not decide (dataplane/xdp/many.bpf.h). Here that is any part, now and then:
+ * its outcome must not matter. */
+#define SINGLY_SALT 0x51
+static bool goes_singly(const struct rack *r, const struct packet_head *h)
+{
+    return mix64(h->nonce ^ h->index ^ sim_now(&r->sim) ^ (uint64_t)h->type << 32 ^ SINGLY_SALT) % 4 == 0;
+}
+
+static void switch_part(struct rack *r, struct sim_wire *wire, struct sim_packet *part, bool last)
+{
+    const struct packet_head *h = (const struct packet_head *)(const void *)part->data;
+    unsigned rack = switch_for(r, h->space);
+    bool forgets = MISTAKE(r->config.mistakes, RACK_BATCH_FORGET) && last && h->type == FISSION_ACQUIRE && rack < switch_count(r);
+    uint64_t bytes = forgets ? switch_bytes(r, rack) : 0;
+    void *before = forgets ? malloc(bytes) : NULL;
+    if (before)
+        memcpy(before, r->switches[rack], bytes);
+    switch_packet(r, wire, part);
+    if (before)
+        memcpy(r->switches[rack], before, bytes);
+    free(before);
+}
+
 /* Each part as a packet of its own. */
 static void switch_parts(struct rack *r, struct sim_wire *wire, const struct sim_packet *packet)
 {
     const struct packet_head *h;
+    struct sim_packet back = {.from = packet->to, .to = packet->from, .len = packet->len};
+    struct many_front *front = (struct many_front *)(void *)back.data;
     _Alignas(8) uint8_t data[SIM_PACKET_MAX];
     uint32_t at = 0, len;
     memcpy(data, packet->data, packet->len);
-    for (unsigned i = 0; many_sound(data, packet->len) && (h = many_next(data, &i, &at, &len));) {
+    memcpy(back.data, packet->data, packet->len);
+    if (!many_sound(data, packet->len) || many_is_answer(data))
+        return;
+    for (unsigned i = 0; (h = many_next(data, &i, &at, &len));) {
         struct sim_packet part = {.from = packet->from, .to = packet->to, .len = len};
+        bool singly = packet->to.host == SIM_WIRE_SWITCH && goes_singly(r, h);
+        front->many.singly |= (uint16_t)(singly << (i - 1));
+        front->many.settled |= (uint16_t)(!singly << (i - 1));
         memcpy(part.data, h, len);
-        switch_packet(r, wire, &part);
+        bool last = i == front->many.count;
+        r->next_part = last ? NULL : (const struct packet_head *)(const void *)(data + at);
+        if (!singly)
+            switch_part(r, wire, &part, last);
     }
+    r->next_part = NULL;
+    if (front->many.singly)
+        sim_switch_emit(wire, &back);
 }
 
 /* Lock packets of the design go through its program, others their way. */

@@ -51,6 +51,7 @@ void rack_trouble_meanwhile(struct rack_coordinator *k)
             k->rack->coordinator[i].member_ns = k->member_ns;
             k->rack->coordinator[i].locks = k->locks;
         }
+        k->rack->longest_ns = max_u64(k->rack->longest_ns, k->lease_ns);
     }
     struct sim_disk_entry *e = sim_disk_find(&k->disk, RACK_LOG);
     if (k->rack->etcd || !rack_strikes(k, FAULT_DISK) || !e || k->elsewhere || k->log_end < FLIP_BYTES ||
@@ -191,6 +192,8 @@ void rack_trouble_begin(struct rack_coordinator *k)
 
 void rack_trouble_begin_etcd(struct rack *r)
 {
-    sim_at_background(&r->sim, 1 + rng_below(&r->coordinator->random, r->params.safety_ns / 4), strike_leader, r,
-                      1 + rng_below(&r->coordinator->random, STRIKES_MAX));
+    struct rng *random = &r->coordinator->random; /* one draw after the other: compilers differ in the order of arguments */
+    uint64_t times = 1 + rng_below(random, STRIKES_MAX);
+    uint64_t first_ns = 1 + rng_below(random, r->params.safety_ns / 4);
+    sim_at_background(&r->sim, first_ns, strike_leader, r, times);
 }

@@ -16,6 +16,10 @@ static uint64_t kernel_ticks __attribute__((unused)) = 1;
 #define bpf_redirect_map(map, key, flags) ((void)(map), (void)(key), (long)XDP_REDIRECT)
 #define bpf_jiffies64() (kernel_ticks)
 
+/* There is room before a frame; an Ethernet head of it stays. */
+#define bpf_xdp_adjust_head(ctx, delta)                                                                                            \
+    ((int)((ctx)->data_end - (ctx)->data) - (delta) < 14 ? -1 : ((ctx)->data = (uint32_t)((int64_t)(ctx)->data + (delta)), 0))
+
 /* NetLock's needs more. There is one thread, so the latch does nothing. */
 void kernel_map_set(const void *map, const void *key, const void *value); /* null: deletes */
 static uint64_t kernel_boot_ns __attribute__((unused)) = 1;

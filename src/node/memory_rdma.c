@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "node/memory_ofi.h"
+#include "node/memory_rdma.h"
 #include "dataplane/mistake.h"
 #include "fabric/shm.h"
 #include "lib/explain.h"
@@ -16,14 +16,14 @@
 
 static void shut(void *ctx, uint32_t client)
 {
-    struct memory_ofi *o = ctx;
-    ofi_target_shut(o->target, client);
+    struct memory_rdma *o = ctx;
+    rdma_target_shut(o->target, client);
 }
 
 /* For the process's own seat: as a FENCE packet (memnode.c). */
 static int fence(void *ctx, uint32_t peer, uint64_t proof)
 {
-    struct memory_ofi *o = ctx;
+    struct memory_rdma *o = ctx;
     if (peer >= o->need.clients)
         return -EINVAL;
     struct verbs_client *c = &o->table[peer];
@@ -35,11 +35,11 @@ static int fence(void *ctx, uint32_t peer, uint64_t proof)
     return 0;
 }
 
-static int renew_own(void *ctx, uint32_t number, uint64_t deadline, struct verbs_way *out)
+static int renew_own(void *ctx, uint32_t number, uint64_t deadline, struct verbs_way *way)
 {
-    struct memory_ofi *o = ctx;
+    struct memory_rdma *o = ctx;
     (void)deadline;
-    return ofi_target_admit(o->target, o->need.clients, 1, number, out);
+    return rdma_target_admit(o->target, o->need.clients, 1, number, way);
 }
 
 static uint32_t answer(struct verbs_head *h, enum verbs_status status)
@@ -50,10 +50,10 @@ static uint32_t answer(struct verbs_head *h, enum verbs_status status)
 }
 
 /* The key, and a slot if one is wanted. */
-static uint32_t attach(struct memory_ofi *o, struct verbs_attach *a)
+static uint32_t attach(struct memory_rdma *o, struct verbs_attach *a)
 {
     struct session_place place = {0};
-    int rc = ofi_target_admit(o->target, a->head.client, a->head.life, a->number, &a->way);
+    int rc = rdma_target_admit(o->target, a->head.client, a->head.life, a->number, &a->way);
     if (rc == -EINVAL)
         return answer(&a->head, VERBS_BAD); /* a packet that was delayed */
     if (rc)
@@ -69,7 +69,7 @@ static uint32_t attach(struct memory_ofi *o, struct verbs_attach *a)
 
 static uint32_t execute(void *ctx, void *packet, uint32_t len)
 {
-    struct memory_ofi *o = ctx;
+    struct memory_rdma *o = ctx;
     struct verbs_head *h = packet;
     if (h->len != len || h->version != VERBS_VERSION || h->features & ~VERBS_FEATURES || h->space != o->need.space || h->status)
         return 0;
@@ -91,7 +91,7 @@ static uint32_t execute(void *ctx, void *packet, uint32_t len)
 /* ---- looking after sessions ---- */
 
 struct hearing {
-    struct memory_ofi *o;
+    struct memory_rdma *o;
     uint64_t now;
 };
 
@@ -113,7 +113,7 @@ static int hear_of(void *ctx, uint32_t slot, uint64_t lease)
 
 static void tend(void *ctx, uint64_t now)
 {
-    struct memory_ofi *o = ctx;
+    struct memory_rdma *o = ctx;
     struct hearing h = {.o = o, .now = now};
     if (!o->care || now < o->tend_ns)
         return;
@@ -130,28 +130,28 @@ static void tend(void *ctx, uint64_t now)
 
 static int open_memory(void *ctx, const struct memory_need *need, struct memory_place *out)
 {
-    struct memory_ofi *o = ctx;
+    struct memory_rdma *o = ctx;
     assert(need->clients <= o->clients);
     o->need = *need;
     void *memory = mmap(NULL, need->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
-        return explain(-errno, "cannot map %llu bytes of lock memory: %s", (unsigned long long)need->bytes, strerror(errno));
+        return explain(-errno, "cannot map %llu bytes of lock memory: %s (lower --locks, --sessions or --holds)",
+                       (unsigned long long)need->bytes, strerror(errno));
     o->memory = memory;
     o->table = calloc(need->clients, sizeof *o->table);
     if (!o->table)
         return explain(-ENOMEM, "out of memory for %u clients", need->clients);
-    ofi_target_memory(o->target, memory, need->bytes);
     *out = (struct memory_place){.memory = memory, .table = o->table, .life = need->life};
-    return 0;
+    return rdma_target_memory(o->target, memory, need->bytes);
 }
 
 /* Takes the process's seat. Locks are formatted by the CPU, since no client has a key yet. */
 static int begin(void *ctx, struct care *care)
 {
-    struct memory_ofi *o = ctx;
+    struct memory_rdma *o = ctx;
     struct fab_ep here;
-    struct verbs_way way;
-    const struct fab_ofi_io io = {.ctx = o, .renew = renew_own, .fence = fence, .lease_ns = o->need.lease_ns};
+    struct verbs_way way = {0};
+    const struct fab_rdma_io io = {.ctx = o, .renew = renew_own, .fence = fence, .lease_ns = o->need.lease_ns};
     fab_shm_init(&here, o->memory, o->need.bytes);
     here.caps = o->need.caps;
     o->seen = calloc(care->header.slot_count, sizeof *o->seen);
@@ -159,10 +159,10 @@ static int begin(void *ctx, struct care *care)
     if (!rc)
         rc = renew_own(o, 0, 0, &way);
     if (!rc)
-        rc = fab_ofi_open(&way, o->need.bytes, &io, world_now(&world_real) + OWN_NS, &o->own);
+        rc = fab_rdma_open(&way, o->need.bytes, &io, world_now(&world_real) + OWN_NS, &o->own);
     if (rc)
         return rc;
-    care->seat.ep = fab_ofi_ep(o->own);
+    care->seat.ep = fab_rdma_ep(o->own);
     care->seat.ep->caps = o->need.caps;
     o->care = care;
     return 0;
@@ -170,9 +170,9 @@ static int begin(void *ctx, struct care *care)
 
 static void close_memory(void *ctx)
 {
-    struct memory_ofi *o = ctx;
-    fab_ofi_close(o->own);
-    ofi_target_close(o->target);
+    struct memory_rdma *o = ctx;
+    fab_rdma_close(o->own);
+    rdma_target_close(o->target);
     if (o->memory)
         munmap(o->memory, o->need.bytes);
     free(o->table);
@@ -185,20 +185,21 @@ static void close_memory(void *ctx)
     o->care = NULL;
 }
 
-int memory_ofi_home(struct memory_ofi *o, struct memory_home *out)
+int memory_rdma_home(struct memory_rdma *o, struct memory_home *out)
 {
-    const struct ofi_target_params p = {.provider = o->provider,
-                                        .at = o->at,
-                                        .clients = o->clients + 1, /* the last is the process itself */
-                                        .spin_ns = o->spin_ns,
-                                        .mistakes = MISTAKES(o->mistakes)};
+    const struct rdma_target_params p = {.provider = o->provider,
+                                         .device = o->device,
+                                         .at = o->at,
+                                         .clients = o->clients + 1, /* the last is the process itself */
+                                         .spin_ns = o->spin_ns,
+                                         .mistakes = MISTAKES(o->mistakes)};
     if (!net_addr_known(o->at))
         return explain(-EINVAL, "--listen at the address of one interface: clients are told it");
-    int rc = ofi_target_open(&p, &o->target);
+    int rc = rdma_target_open(&p, &o->target);
     if (rc)
         return rc;
     *out = (struct memory_home){.ctx = o,
-                                .caps = ofi_target_caps(o->target),
+                                .caps = rdma_target_caps(o->target),
                                 .can = VERBS_CAN_FABRIC,
                                 .open = open_memory,
                                 .begin = begin,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A client's endpoint over libfabric: flights of verbs, their completions, and going on under a new key. */
-#include "fabric/ofi_internal.h"
+/* A client's endpoint: flights of verbs, their completions, and going on under a new key. */
+#include "fabric/lower.h"
 #include "fabric/parking.h"
+#include "fabric/rdma_internal.h"
 #include "lib/explain.h"
 
 #include <errno.h>
@@ -17,15 +18,16 @@
 #define NAP_NS (50 * NS_PER_US)       /* then sleeps */
 #define COMPLETIONS 16                /* read at once */
 
-uint64_t ofi_patience(const struct fab_ofi *o)
+uint64_t rdma_patience(const struct fab_rdma *o)
 {
-    return world_now(o->ep.world) + (o->connected ? PATIENCE_NS : CONNECT_NS);
+    uint64_t slow_ns = o->kind->tells_loss ? o->io.lease_ns / 4 : 0; /* a quarter: the session must still be renewed in time */
+    return world_now(o->ep.world) + max_u64(slow_ns, o->connected ? PATIENCE_NS : CONNECT_NS);
 }
 
 /* ---- flights ---- */
 
 /* How long a look may wait. With the lock, which it gives back meanwhile. */
-static void pass_time(struct fab_ofi *o, uint64_t begin)
+static void pass_time(struct fab_rdma *o, uint64_t begin)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
     struct fab_parking *fiber = o->io.changes ? fab_parking_get() : NULL;
@@ -51,7 +53,7 @@ static void take_result(const struct flight *f)
 }
 
 /* The verb has ended. After an error it took effect or did not, and a store is issued again under the next key. */
-static void end_flight(struct fab_ofi *o, struct flight *f, int error)
+static void end_flight(struct fab_rdma *o, struct flight *f, int error)
 {
     if (f->state != FLIGHT_SENT)
         return;
@@ -69,36 +71,35 @@ static void end_flight(struct fab_ofi *o, struct flight *f, int error)
     f->call = NULL;
 }
 
-void ofi_look(struct fab_ofi *o)
+void rdma_look(struct fab_rdma *o)
 {
-    struct fi_cq_entry done[COMPLETIONS];
+    struct rdma_done done[COMPLETIONS];
     if (o->exchanging)
         return;
-    ssize_t n = fi_cq_read(o->port.cq, done, COMPLETIONS);
-    for (ssize_t i = 0; i < n; i++)
-        end_flight(o, container_of(done[i].op_context, struct flight, context), 0);
-    if (n == -FI_EAVAIL) {
-        struct fi_cq_err_entry error = {0};
-        if (fi_cq_readerr(o->port.cq, &error, 0) > 0 && error.op_context)
-            end_flight(o, container_of(error.op_context, struct flight, context), error.err ? error.err : FI_EIO);
-        o->error = error.err;
+    int n = o->kind->look(o->port, done, COMPLETIONS);
+    if (n < 0)
         o->broken = true;
-    } else if (n < 0 && n != -FI_EAGAIN) {
-        o->broken = true;
+    for (int i = 0; i < n; i++) {
+        if (done[i].flight)
+            end_flight(o, done[i].flight, done[i].error);
+        if (done[i].error) {
+            o->error = done[i].error;
+            o->broken = true;
+        }
     }
 }
 
 /* Whether verbs may be issued under the key that was the endpoint's when the caller began. */
-static int state_of(const struct fab_ofi *o, uint64_t attempt)
+static int state_of(const struct fab_rdma *o, uint64_t attempt)
 {
     return o->dead ? o->dead : o->broken || o->attempt != attempt ? -FAB_EUNKNOWN : 0;
 }
 
 /* Until none are in flight. -FAB_EUNKNOWN at that time, or if the connection broke. */
-static int await_flights(struct fab_ofi *o, uint64_t attempt, uint64_t until)
+static int await_flights(struct fab_rdma *o, uint64_t attempt, uint64_t until)
 {
     for (uint64_t begin = world_now(o->ep.world);;) {
-        ofi_look(o);
+        rdma_look(o);
         int rc = state_of(o, attempt);
         if (rc || !o->in_flight)
             return rc;
@@ -108,42 +109,8 @@ static int await_flights(struct fab_ofi *o, uint64_t attempt, uint64_t until)
     }
 }
 
-/* Gathered stores: several ranges in one message. */
-static ssize_t give_ranges(struct fab_ofi *o, struct flight *f)
-{
-    struct fi_ioc from = {.addr = f->buffers->operand, .count = f->words}, found = {.addr = f->buffers->result, .count = f->words};
-    struct fi_rma_ioc to[FLIGHT_RANGES];
-    for (unsigned i = 0; i < f->ranges; i++)
-        to[i] = (struct fi_rma_ioc){.addr = o->way.base + f->range[i].offset, .count = f->range[i].words, .key = o->way.key};
-    const struct fi_msg_atomic m = {.msg_iov = &from,
-                                    .desc = &o->desc,
-                                    .iov_count = 1,
-                                    .addr = o->peer,
-                                    .rma_iov = to,
-                                    .rma_iov_count = f->ranges,
-                                    .datatype = FI_UINT64,
-                                    .op = f->how,
-                                    .context = &f->context};
-    return fi_fetch_atomicmsg(o->port.ep, &m, &found, &o->desc, 1, FI_COMPLETION);
-}
-
-static ssize_t give_to_provider(struct fab_ofi *o, struct flight *f)
-{
-    struct flight_buffers *b = f->buffers;
-    uint64_t at = o->way.base + f->range[0].offset;
-    if (f->ranges > 1)
-        return give_ranges(o, f);
-    if (OFI_MISTAKE(o->io.mistakes, OFI_MISTAKE_MIXED) && (f->how == FI_ATOMIC_READ || f->is_read))
-        return fi_read(o->port.ep, b->result, f->words * sizeof(uint64_t), o->desc, o->peer, at, o->way.key, &f->context);
-    if (f->how == FI_CSWAP || f->how == FI_MSWAP)
-        return fi_compare_atomic(o->port.ep, b->operand, f->words, o->desc, b->compare, o->desc, b->result, o->desc, o->peer, at,
-                                 o->way.key, FI_UINT64, f->how, &f->context);
-    return fi_fetch_atomic(o->port.ep, b->operand, f->words, o->desc, b->result, o->desc, o->peer, at, o->way.key, FI_UINT64,
-                           f->how, &f->context);
-}
-
 /* The provider takes the verb at once, or when no other is in flight: then a connection that it makes anew has lost none. */
-static int transmit(struct fab_ofi *o, struct flight *f, uint64_t attempt, uint64_t until)
+static int transmit(struct fab_rdma *o, struct flight *f, uint64_t attempt, uint64_t until)
 {
     for (uint64_t begin = world_now(o->ep.world);;) {
         int rc = o->stalled ? await_flights(o, attempt, until) : state_of(o, attempt);
@@ -153,8 +120,8 @@ static int transmit(struct fab_ofi *o, struct flight *f, uint64_t attempt, uint6
             o->broken |= o->attempt == attempt;
             return rc;
         }
-        ssize_t refused = give_to_provider(o, f);
-        o->stalled = refused == -FI_EAGAIN;
+        int refused = o->kind->give(o->port, &o->way, f);
+        o->stalled = refused == -EAGAIN;
         if (!refused) {
             f->state = FLIGHT_SENT;
             o->in_flight++;
@@ -164,19 +131,19 @@ static int transmit(struct fab_ofi *o, struct flight *f, uint64_t attempt, uint6
             pass_time(o, begin);
             continue;
         }
-        o->error = (int)-refused;
+        o->error = -refused;
         o->broken = true;
     }
 }
 
 /* A place for a flight. Null at that time, or if the connection broke. */
-static struct flight *free_flight(struct fab_ofi *o, uint64_t until)
+static struct flight *free_flight(struct fab_rdma *o, uint64_t until)
 {
     for (uint64_t begin = world_now(o->ep.world);;) {
         for (unsigned i = 0; i < FLIGHTS; i++)
             if (o->flights[i].state == FLIGHT_FREE)
                 return &o->flights[i];
-        ofi_look(o);
+        rdma_look(o);
         if (o->dead || o->broken || world_now(o->ep.world) >= until)
             return NULL;
         pass_time(o, begin);
@@ -186,10 +153,10 @@ static struct flight *free_flight(struct fab_ofi *o, uint64_t until)
 /* ---- going on under a new key ---- */
 
 /* Verbs of unknown outcome end, and stores are issued again in their order: to repeat one changes nothing. */
-static int begin_again(struct fab_ofi *o, uint64_t until)
+static int begin_again(struct fab_rdma *o, uint64_t until)
 {
     for (unsigned i = 0; i < FLIGHTS; i++)
-        end_flight(o, &o->flights[i], FI_ECONNABORTED);
+        end_flight(o, &o->flights[i], ECONNABORTED);
     assert(!o->in_flight);
     o->broken = o->stalled = false;
     o->open = NULL; /* issued here, too */
@@ -198,74 +165,51 @@ static int begin_again(struct fab_ofi *o, uint64_t until)
         for (unsigned i = 0; i < FLIGHTS; i++)
             if (o->flights[i].state == FLIGHT_KEPT && (!next || o->flights[i].sequence < next->sequence))
                 next = &o->flights[i];
-        if (!next)
+        if (!next) {
+            o->kind->push(o->port);
             return 0;
+        }
         int rc = transmit(o, next, o->attempt, until);
         if (rc)
             return rc;
     }
 }
 
-static int connect_port(struct fab_ofi *o, const struct verbs_way *way, struct ofi_port *port, struct fid_mr **local,
-                        fi_addr_t *peer)
+static void close_port(struct fab_rdma *o, struct rdma_port **port)
 {
-    *local = NULL;
-    int rc = o->port.ep ? ofi_port_again(port, &o->port) : ofi_port_open(port, way->provider, way, NULL, false);
-    if (rc)
-        return rc;
-    const struct fi_ep_attr *end = port->info->ep_attr;
-    if (end->protocol != way->protocol || end->protocol_version != way->protocol_version)
-        rc =
-            explain(-EPROTO,
-                    "the provider '%s' of the node speaks protocol %u version %u, and that of this machine %u version %u: the same "
-                    "version of libfabric is needed on both",
-                    way->provider, way->protocol, way->protocol_version, end->protocol, end->protocol_version);
-    if (!rc && fi_av_insert(port->av, way->address, 1, peer, 0, NULL) != 1)
-        rc = explain(-EADDRNOTAVAIL, "the provider '%s' does not take the node's address", way->provider);
-    if (!rc && port->info->domain_attr->mr_mode & FI_MR_LOCAL) {
-        rc = fi_mr_reg(port->domain, o->buffers, FLIGHTS * sizeof *o->buffers, FI_READ | FI_WRITE | FI_SEND | FI_RECV, 0, 0, 0,
-                       local, NULL);
-        if (rc)
-            ofi_explain_registration(rc, way->provider, FLIGHTS * sizeof *o->buffers, 0);
+    if (*port)
+        o->kind->close(*port);
+    *port = NULL;
+}
+
+/* Asks the node for access to its memory by an end that no verb was issued on. The end is kept until the node has answered: a
+ * question that is asked again must be the same. Without the lock; no other thread uses the port meanwhile. */
+static int exchange_port(struct fab_rdma *o, uint64_t until)
+{
+    struct verbs_way way = {0};
+    int rc = o->next ? 0 : o->kind->open(&o->way, o->port, o->buffers, &o->next, &o->mine);
+    if (!rc) {
+        way = o->mine;
+        rc = o->io.renew(o->io.ctx, o->number + 1, until, &way);
     }
     if (rc)
-        ofi_port_close(port);
-    return rc;
-}
-
-static void close_port(struct fab_ofi *o)
-{
-    if (o->local)
-        fi_close(&o->local->fid);
-    o->local = NULL;
-    if (o->port.ep)
-        ofi_port_close(&o->port);
-}
-
-/* Without the lock; no other thread uses the port meanwhile. */
-static int exchange_port(struct fab_ofi *o, uint64_t until)
-{
-    struct verbs_way way;
-    struct ofi_port port;
-    struct fid_mr *local;
-    fi_addr_t peer;
-    int rc = o->io.renew(o->io.ctx, o->number + 1, until, &way);
-    if (!rc)
-        rc = connect_port(o, &way, &port, &local, &peer);
-    if (rc)
         return rc;
-    close_port(o);
-    o->way = way;
-    o->port = port;
-    o->local = local;
-    o->desc = local ? fi_mr_desc(local) : NULL;
-    o->peer = peer;
     o->number++;
+    rc = o->kind->connect(o->next, &way);
+    if (rc) {
+        close_port(o, &o->next);
+        return rc;
+    }
+    close_port(o, &o->port);
+    o->way = way;
+    o->port = o->next;
+    o->port->mistakes = o->io.mistakes;
+    o->next = NULL;
     o->connected = false;
     return 0;
 }
 
-int ofi_ready(struct fab_ofi *o, uint64_t until)
+int rdma_ready(struct fab_rdma *o, uint64_t until)
 {
     for (uint64_t begin = world_now(o->ep.world); o->renewing && !o->dead;) {
         if (world_now(o->ep.world) >= until)
@@ -281,7 +225,7 @@ int ofi_ready(struct fab_ofi *o, uint64_t until)
     pthread_mutex_lock(&o->mutex);
     o->exchanging = false;
     if (!rc)
-        rc = begin_again(o, max_u64(until, ofi_patience(o)));
+        rc = begin_again(o, max_u64(until, rdma_patience(o)));
     else if (rc == -FAB_EFENCED)
         o->dead = rc;
     o->renewing = false;
@@ -290,7 +234,7 @@ int ofi_ready(struct fab_ofi *o, uint64_t until)
 
 /* ---- verbs ---- */
 
-static void fill(struct fab_ofi *o, struct flight *f, struct fab_op *op, uint32_t skip, bool last)
+static void fill(struct fab_rdma *o, struct flight *f, struct fab_op *op, uint32_t skip, bool last)
 {
     struct flight_buffers *b = f->buffers;
     bool moves = op->verb <= FAB_WRITE;
@@ -300,29 +244,19 @@ static void fill(struct fab_ofi *o, struct flight *f, struct fab_op *op, uint32_
     f->ranges = 1;
     f->sequence = ++o->sequence;
     f->skip = skip;
-    f->is_read = op->verb == FAB_READ;
+    f->verb = op->verb;
+    f->masked = op->masked;
+    f->fence = op->fence && !skip;
+    f->last = last;
     switch (op->verb) {
-    case FAB_READ: /* later verbs in flight may pass a READ, and not an addition */
-        f->how = last ? FI_ATOMIC_READ : FI_SUM;
-        memset(b->operand, 0, f->words * sizeof(uint64_t));
+    case FAB_READ:
         break;
     case FAB_WRITE:
-        f->how = FI_ATOMIC_WRITE;
         memcpy(b->operand, (const char *)op->buf + skip, f->words * sizeof(uint64_t));
         break;
-    case FAB_FAA:
-        f->how = FI_SUM;
-        b->operand[0] = (uint64_t)op->swap;
-        break;
-    case FAB_SWAP:
-        f->how = op->masked ? FI_MSWAP : FI_ATOMIC_WRITE;
-        b->operand[0] = (uint64_t)op->swap;
-        b->compare[0] = (uint64_t)op->swap_mask;
-        break;
     default:
-        f->how = FI_CSWAP;
         b->operand[0] = (uint64_t)op->swap;
-        b->compare[0] = (uint64_t)op->compare;
+        b->compare[0] = (uint64_t)(op->verb == FAB_CAS ? op->compare : op->swap_mask);
     }
 }
 
@@ -334,7 +268,7 @@ static void count_op(struct fab_counts *counts, const struct fab_op *op)
 }
 
 /* A verb, in as many pieces as it needs. */
-static int issue(struct fab_ofi *o, struct fab_op *op, bool last, struct call *call, uint64_t until)
+static int issue(struct fab_rdma *o, struct fab_op *op, bool last, struct call *call, uint64_t until)
 {
     uint32_t bytes = op->verb <= FAB_WRITE ? op->len : 8;
     assert(op->verb <= FAB_WRITE || op->width == 8); /* FAB_ATOMIC128 is not among the capabilities */
@@ -358,38 +292,39 @@ static int issue(struct fab_ofi *o, struct fab_op *op, bool last, struct call *c
             return rc;
         }
         skip += f->words * 8;
-        if (!o->port.provider.ordered && (rc = await_flights(o, call->attempt, until)))
+        if (!o->port->ordered && (rc = await_flights(o, call->attempt, until)))
             return rc;
     }
     return 0;
 }
 
 /* Verbs that are still in flight go on without this call. */
-static void abandon(struct fab_ofi *o, const struct call *call)
+static void abandon(struct fab_rdma *o, const struct call *call)
 {
     for (unsigned i = 0; i < FLIGHTS; i++)
         if (o->flights[i].call == call)
             o->flights[i].call = NULL;
 }
 
-int ofi_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count)
+/* In one round trip. */
+static int together(struct fab_ep *ep, struct fab_op *ops, unsigned count)
 {
-    struct fab_ofi *o = ofi_of(ep);
+    struct fab_rdma *o = rdma_of(ep);
     struct call call = {0};
     uint64_t begin = world_now(ep->world);
     pthread_mutex_lock(&o->mutex);
-    uint64_t until = ofi_patience(o);
-    ofi_flush(o);
-    int rc = ofi_ready(o, until);
+    uint64_t until = rdma_patience(o);
+    rdma_flush(o);
+    int rc = rdma_ready(o, until);
     call.attempt = o->attempt;
-    until = max_u64(until, ofi_patience(o));
+    until = max_u64(until, rdma_patience(o));
     for (unsigned i = 0; i < count && !rc; i++) {
         count_op(&ep->counts, &ops[i]);
         rc = issue(o, &ops[i], i + 1 == count, &call, until);
     }
     ep->counts.round_trips++;
     while (!rc && call.left) {
-        ofi_look(o);
+        rdma_look(o);
         if (!call.left)
             break;
         if (o->dead || call.error || world_now(ep->world) >= until) {
@@ -404,22 +339,41 @@ int ofi_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count)
     return rc ? rc : call.error;
 }
 
+/* A library without a SWAP has compare-and-swaps instead, which split the batch. */
+int rdma_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count)
+{
+    unsigned from = 0;
+    for (unsigned i = 0; i < count && !rdma_of(ep)->swaps; i++) {
+        if (ops[i].verb != FAB_SWAP)
+            continue;
+        int rc = from < i ? together(ep, ops + from, i - from) : 0;
+        if (!rc) {
+            ops[i].swap_mask = UINT64_MAX;
+            rc = fab_lower_masked(ep, &ops[i]);
+        }
+        if (rc)
+            return rc;
+        from = i + 1;
+    }
+    return from < count ? together(ep, ops + from, count - from) : 0;
+}
+
 /* A place for a store. If the stores before it do not end, they are issued again under a new key. Null: not for a lease. */
-static struct flight *store_flight(struct fab_ofi *o)
+static struct flight *store_flight(struct fab_rdma *o)
 {
     uint64_t until = add_saturating(world_now(o->ep.world), o->io.lease_ns);
     for (;;) {
-        struct flight *f = free_flight(o, min_u64(until, ofi_patience(o)));
+        struct flight *f = free_flight(o, min_u64(until, rdma_patience(o)));
         if (f || o->dead || world_now(o->ep.world) >= until)
             return f;
         o->broken |= !o->renewing;
-        ofi_ready(o, ofi_patience(o));
+        rdma_ready(o, rdma_patience(o));
     }
 }
 
 /* Into the flight that is open: in place of an earlier value, behind its latest range, or as a further range. A message takes
  * effect as a whole, so the order in it does not matter. */
-static bool join_open(struct fab_ofi *o, uint64_t offset, uint64_t value)
+static bool join_open(struct fab_rdma *o, uint64_t offset, uint64_t value)
 {
     struct flight *f = o->open;
     if (!f || f->state != FLIGHT_KEPT)
@@ -431,7 +385,7 @@ static bool join_open(struct fab_ofi *o, uint64_t offset, uint64_t value)
         }
     unsigned last = f->ranges - 1;
     bool behind = offset == f->range[last].offset + 8 * (uint64_t)f->range[last].words;
-    if (f->words == FLIGHT_WORDS || (!behind && f->ranges >= min_u64(o->port.ranges, FLIGHT_RANGES)))
+    if (f->words == FLIGHT_WORDS || (!behind && f->ranges >= min_u64(o->port->ranges, FLIGHT_RANGES)))
         return false;
     if (!behind) {
         f->range[f->ranges].offset = offset;
@@ -442,17 +396,20 @@ static bool join_open(struct fab_ofi *o, uint64_t offset, uint64_t value)
     return true;
 }
 
-void ofi_flush(struct fab_ofi *o)
+void rdma_flush(struct fab_rdma *o)
 {
     struct flight *f = o->open;
     o->open = NULL;
     if (!f || f->state != FLIGHT_KEPT || o->broken || o->renewing)
         return; /* it is issued under the next key, before any later verb */
-    if (!transmit(o, f, o->attempt, ofi_patience(o)) && !o->port.provider.ordered)
-        o->broken |= await_flights(o, o->attempt, ofi_patience(o)) != 0;
+    if (transmit(o, f, o->attempt, rdma_patience(o)))
+        return;
+    o->kind->push(o->port); /* no later verb may follow */
+    if (!o->port->ordered)
+        o->broken |= await_flights(o, o->attempt, rdma_patience(o)) != 0;
 }
 
-void ofi_store(struct fab_ofi *o, const struct fab_op *op)
+void rdma_store(struct fab_rdma *o, const struct fab_op *op)
 {
     struct fab_op write = *op;
     uint64_t value;
@@ -461,7 +418,7 @@ void ofi_store(struct fab_ofi *o, const struct fab_op *op)
     if (op->len == sizeof value && join_open(o, FAB_OFFSET(op->addr), value))
         return;
     for (uint32_t skip = 0; skip < op->len;) {
-        ofi_flush(o);
+        rdma_flush(o);
         struct flight *f = store_flight(o);
         if (!f) { /* the node has not answered for a lease, and later verbs must not take effect without this store */
             o->dead = o->dead ? o->dead : -FAB_EFENCED;
@@ -479,18 +436,33 @@ void ofi_store(struct fab_ofi *o, const struct fab_op *op)
 
 /* ---- opening ---- */
 
-static int explain_unreachable(const struct fab_ofi *o, const struct verbs_way *way)
+static int explain_unreachable(const struct fab_rdma *o, const struct verbs_way *way)
 {
-    if (o->error == FI_EACCES || o->error == FI_EKEYREJECTED)
+    if (o->error == EACCES || o->error == EKEYREJECTED)
         return explain(-EACCES, "the node refuses this client's key by the provider '%s'", way->provider);
     return explain(-EHOSTUNREACH,
                    "the node answers by UDP, and not by the provider '%s'%s%s: its link is down, or a firewall drops its packets",
-                   way->provider, o->error ? ": " : "", o->error ? ofi_error(o->error) : "");
+                   way->provider, o->error ? ": " : "", o->error ? o->kind->error(o->error) : "");
 }
 
-int fab_ofi_open(const struct verbs_way *way, uint64_t size, const struct fab_ofi_io *io, uint64_t deadline, struct fab_ofi **out)
+static int first_port(struct fab_rdma *o, uint64_t deadline)
 {
-    struct fab_ofi *o = calloc(1, sizeof *o);
+    if (o->kind->exchanges) {
+        int rc = exchange_port(o, deadline);
+        return rc && o->next ? explain(rc, "the node grants no access by the provider '%s': %s", o->way.provider, strerror(-rc))
+                             : rc;
+    }
+    int rc = o->kind->open(&o->way, NULL, o->buffers, &o->port, &o->mine);
+    if (rc)
+        return rc;
+    o->port->mistakes = o->io.mistakes;
+    return o->kind->connect(o->port, &o->way);
+}
+
+int fab_rdma_open(const struct verbs_way *way, uint64_t size, const struct fab_rdma_io *io, uint64_t deadline,
+                  struct fab_rdma **out)
+{
+    struct fab_rdma *o = calloc(1, sizeof *o);
     void *buffers = NULL;
     if (!o || posix_memalign(&buffers, 4096, FLIGHTS * sizeof *o->buffers)) {
         free(o);
@@ -500,15 +472,16 @@ int fab_ofi_open(const struct verbs_way *way, uint64_t size, const struct fab_of
     o->buffers = buffers;
     o->io = *io;
     o->way = *way;
+    o->kind = rdma_kind_of(way->provider);
     for (unsigned i = 0; i < FLIGHTS; i++)
         o->flights[i].buffers = &o->buffers[i];
     pthread_mutex_init(&o->mutex, NULL);
-    o->ep = (struct fab_ep){.ops = &ofi_ops, .world = &world_real, .node = FAB_NODE_ELSEWHERE, .size = size};
-    int rc = connect_port(o, way, &o->port, &o->local, &o->peer);
+    o->ep = (struct fab_ep){.ops = &rdma_ops, .world = &world_real, .node = FAB_NODE_ELSEWHERE, .size = size};
+    int rc = first_port(o, deadline);
     if (!rc) {
         uint64_t first;
-        o->desc = o->local ? fi_mr_desc(o->local) : NULL;
-        o->ep.caps = o->port.provider.caps;
+        o->ep.caps = o->port->caps;
+        o->swaps = o->port->swaps;
         do
             rc = fab_read64(&o->ep, 0, &first);
         while (rc == -FAB_EUNKNOWN && world_now(&world_real) < deadline);
@@ -516,23 +489,23 @@ int fab_ofi_open(const struct verbs_way *way, uint64_t size, const struct fab_of
             rc = explain_unreachable(o, way);
     }
     if (rc) {
-        fab_ofi_close(o);
+        fab_rdma_close(o);
         return rc;
     }
     *out = o;
     return 0;
 }
 
-bool fab_ofi_flush(struct fab_ofi *o)
+bool fab_rdma_flush(struct fab_rdma *o)
 {
     pthread_mutex_lock(&o->mutex);
     bool gathered = o->open;
-    ofi_flush(o);
+    rdma_flush(o);
     pthread_mutex_unlock(&o->mutex);
     return gathered;
 }
 
-bool fab_ofi_gathers(struct fab_ofi *o)
+bool fab_rdma_gathers(struct fab_rdma *o)
 {
     pthread_mutex_lock(&o->mutex);
     bool gathered = o->open;
@@ -540,23 +513,35 @@ bool fab_ofi_gathers(struct fab_ofi *o)
     return gathered;
 }
 
-uint32_t fab_ofi_renewals(const struct fab_ofi *o)
+uint32_t fab_rdma_renewals(const struct fab_rdma *o)
 {
     return o->number;
 }
 
-struct fab_ep *fab_ofi_ep(struct fab_ofi *o)
+struct fab_ep *fab_rdma_ep(struct fab_rdma *o)
 {
     return &o->ep;
 }
 
-void fab_ofi_close(struct fab_ofi *o)
+void fab_rdma_close(struct fab_rdma *o)
 {
     if (!o)
         return;
-    close_port(o);
+    close_port(o, &o->port);
+    close_port(o, &o->next);
     pthread_mutex_destroy(&o->mutex);
     own_free(&o->own);
     free(o->buffers);
     free(o);
 }
+
+const struct fab_rdma_driver driver_rdma = {
+    .open = fab_rdma_open,
+    .ep = fab_rdma_ep,
+    .close = fab_rdma_close,
+    .renewals = fab_rdma_renewals,
+    .on_pending = fab_rdma_on_pending,
+    .flush = fab_rdma_flush,
+    .gathers = fab_rdma_gathers,
+    .set_own = fab_rdma_set_own,
+};

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The hosts of a rack as a lock server or switch knows them: their lives and addresses, as the coordinator gave and saw them. A
+ * packet in the name of a host is taken from its address only, and only if the coordinator has given its life. Free of I/O: the
+ * caller asks the coordinator when the roster says so. */
+#ifndef PAWL_CLUSTER_ROSTER_H
+#define PAWL_CLUSTER_ROSTER_H
+
+#include "cluster/coordinator.h"
+
+#define ROSTER_ASK_NS (5 * NS_PER_MS) /* between two questions about hosts that are not known */
+
+struct roster_host {
+    uint32_t life;  /* the latest that was given; 0: none is known */
+    uint32_t which; /* of its keys: the one with which it tags */
+    struct net_addr at;
+    struct seal_key key[SEAL_KEYS]; /* of that life, by each of the cluster's keys; none: packets are not tagged */
+};
+
+struct roster {
+    uint16_t machines;
+    uint32_t space;
+    const struct seal_ring *ring; /* the cluster's keys; null: packets are not tagged */
+    bool lives_only;              /* something lies between hosts and this member: it does not see their addresses */
+    uint16_t wanted;              /* the first number about which the coordinator is to be asked; 0: none */
+    uint64_t asked_ns;
+    uint64_t answers;          /* of the coordinator */
+    uint64_t forged;           /* packets in the name of a host that came from another address, */
+    uint64_t unknown;          /* or with a life that the coordinator has not given, as far as it is known here; */
+    uint64_t untagged;         /* and packets without the tag of their sender's key */
+    struct roster_host host[]; /* by number, from 0 on */
+};
+
+/* Null: out of memory. The caller frees it. */
+struct roster *roster_make(const struct rack_config *c, const struct seal_ring *ring, bool lives_only);
+
+/* Whether a packet may be in the name of that host. `life` is the host's as the packet has it; 0: the packet has none. */
+static inline bool roster_knows(const struct roster *r, uint16_t machine, uint32_t life, struct net_addr from)
+{
+    const struct roster_host *h = &r->host[machine];
+    return h->life && (!life || life == h->life) && (r->lives_only || net_addr_same_ip(h->at, from));
+}
+
+/* The same. Counts the packet if not, and notes that the coordinator is to be asked, unless the life is an old one. */
+bool roster_admits(struct roster *r, uint16_t machine, uint32_t life, struct net_addr from);
+
+/* Opens a packet that a lock server or switch got, with the key of the member in whose name it is. The packet is as it was before
+ * it was tagged then. Without keys every packet is open. */
+bool roster_opens(struct roster *r, void *data, uint32_t len, struct seal_key *used);
+
+/* By which packets to that host are tagged; null: they are not. */
+static inline const struct seal_key *roster_key(const struct roster *r, uint16_t machine)
+{
+    const struct roster_host *h = &r->host[machine];
+    return r->ring ? &h->key[h->which] : NULL;
+}
+
+/* The coordinator's answer. */
+void roster_take(struct roster *r, const struct coord_hosts *h);
+
+/* Whether to ask the coordinator now: from which number on; 0: not now. */
+uint16_t roster_question(struct roster *r, uint64_t now);
+
+/* Whether a host of the rack has this address. */
+bool roster_has(const struct roster *r, struct net_addr from);
+
+/* The life of the host that sends a lock packet, as the packet has it; 0: it has none. */
+uint32_t roster_life_of(const struct packet_head *h);
+
+#endif
