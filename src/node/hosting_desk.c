@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define JOIN_NS (10 * NS_PER_S)         /* in which own granters of a space without hosts join; they go on trying after it */
-#define LEAVE_NS (3 * NS_PER_S)         /* for which hosts that have left are looked after, until no lock names them */
+#define LEAVE_NS (3 * NS_PER_S)         /* for hosts that are about to leave, or have left while locks still name them */
 #define LEAVE_LOOK_NS (100 * NS_PER_MS) /* a switch looks for one host with each heartbeat */
 #define LIFE_SHIFT 30                   /* of world_birth: as 'pawl serve' has it */
 #define SUFFIX ".state"
@@ -261,7 +261,8 @@ static unsigned users_of(const struct hosted *s, unsigned *leaving)
     return live;
 }
 
-/* Stops the coordinator if no host uses the space, or in spite of them. 0: it is stopped. Else it runs. */
+/* Stops the coordinator if no host uses the space, or in spite of them. 0: it is stopped. Else it runs. The LEAVE of a host whose
+ * sessions have just ended may still be on its way: hosts that are there are looked at again before the operator is refused. */
 static int halt(struct hosting *h, struct hosted *s, bool force, const char *what)
 {
     const struct timespec moment = {.tv_nsec = LEAVE_LOOK_NS};
@@ -269,12 +270,13 @@ static int halt(struct hosting *h, struct hosted *s, bool force, const char *wha
         unsigned leaving, live;
         hosting_stop(s);
         live = users_of(s, &leaving);
-        if (force || (!live && (!leaving || world_now(&world_real) > end)))
+        bool late = world_now(&world_real) > end;
+        if (force || (!live && (!leaving || late)))
             return 0;
         int rc = hosting_start(h, s);
         if (rc)
             return rc;
-        if (live)
+        if (late)
             return explain(-EBUSY, "%u host%s use%s the space '%s'; end their sessions, or %s with --force, which loses them", live,
                            live == 1 ? "" : "s", live == 1 ? "s" : "", s->name, what);
         nanosleep(&moment, NULL);
