@@ -232,8 +232,8 @@ static void both_lost(void)
     kit_free(&k);
 }
 
-/* The next holder's host is lost after the agent was moved there, by the server, or by the switch if it has the lock. The agent ends
- * where it was, although no client wants the lock; the next request for it begins another tenure. */
+/* The next holder's host is lost after the agent was moved there, by the server, or by the switch if it has the lock. The agent
+ * ends where it was, although no client wants the lock; the next request for it begins another tenure. */
 static void moved_to_lost(bool by_switch)
 {
     if (by_switch) {
