@@ -572,6 +572,13 @@ static inline uint32_t fission_destination(const struct fission_packet *p, const
     }
 }
 
+/* The agent is to move to a host whose lease is over, and which may never answer. It ends where it was, as if it had arrived: a
+ * request for the lock takes the tenure over. */
+static inline uint32_t fission_destination_unless_lost(const struct fission_packet *p, uint32_t dest, bool lost)
+{
+    return lost && dest == FISSION_TO_NEXT && fission_has_agent(p) ? FISSION_BACK : dest;
+}
+
 /* ---- after the commit ---- */
 
 static inline void fission_to_pool(struct fission_packet *p, uint16_t machine)

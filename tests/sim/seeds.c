@@ -75,6 +75,8 @@ static const struct {
      "an agent that moved to a host which was lost then was sent for ever, so that its index was not retired"},
     {"netlock", 3010442, FAULTS_ALL | FAULTS_COORDINATOR,
      "the judge waited for ten of the first leases, while the rack waited for one that an operator had made eight times as long"},
+    {"netlock", 3056303, FAULTS_ALL | FAULTS_COORDINATOR,
+     "a steward waited for a membership lease, though switch and server had said that they have none"},
     {"netlock", 100155, FAULTS_ALL | FAULTS_COORDINATOR, "a server pushed the request of a host that was lost for good"},
     {"netlock", 102070, FAULTS_ALL | FAULTS_COORDINATOR, "the same"},
     {"netlock", 100841, FAULTS_ALL | FAULTS_COORDINATOR,

@@ -232,11 +232,16 @@ static void both_lost(void)
     kit_free(&k);
 }
 
-/* The next holder's host is lost after the server has moved the agent there. The agent ends where it was, although no client wants
- * the lock; the next request for it begins another tenure. */
-static void moved_to_lost(void)
+/* The next holder's host is lost after the agent was moved there, by the server, or by the switch if it has the lock. The agent
+ * ends where it was, although no client wants the lock; the next request for it begins another tenure. */
+static void moved_to_lost(bool by_switch)
 {
-    begin(0);
+    if (by_switch) {
+        kit_init_leased(&k, 3, 2, 0, LEASE);
+        kit_wait(&k, LEASE / 4);
+    } else {
+        begin(0);
+    }
     kit_acquire(&k, 2, 0, X);
     uint64_t token = kit_token(&k, 2, 0);
     kit_acquire(&k, 3, 0, X);
@@ -301,7 +306,8 @@ int main(void)
     server_lost();
     switch_lost();
     both_lost();
-    moved_to_lost();
+    moved_to_lost(false);
+    moved_to_lost(true);
     long_probe();
     return 0;
 }

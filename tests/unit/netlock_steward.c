@@ -421,9 +421,33 @@ static void several(void)
     free(memory);
 }
 
+/* One switch and one server have membership leases. When neither has one, and both follow this steward, nobody has. */
+static void alone(void)
+{
+    struct netlock_table mine = {.term = 40, .active_life = 1, .count = 1, .slots = {{.term = 30, .life = 1}}};
+    for (unsigned leased = 0; leased < 2; leased++) {
+        begin(false, 0);
+        struct rack_config one = s.config;
+        one.servers = one.switches = 1;
+        one.member_us = 30 * LEASE_NS / 1000;
+        netlock_steward_init(memset(&s, 0, sizeof s), &one, LIFE, false, now);
+        follows = LIFE - 1;
+        CHECK(!beat_with(original, 1, &mine, 0, 0) && !beat_with(server(0), 1, &mine, 0, leased ? now + 1 : 0));
+        follows = LIFE; /* what was said before does not count */
+        CHECK(!beat_with(original, 1, &mine, 0, 0));
+        CHECK(beat_with(server(0), 1, &mine, 0, leased ? now + 1 : 0));
+        CHECK(said.number == 0 && said.active_life == 1 && !(flags & NETLOCK_TERM_CLEAN) && slot(0)->life == 1 && !slot(0)->first);
+        if (leased)
+            CHECK(said.term == 40 && slot(0)->term == 30);
+        else
+            CHECK(said.term > LIFE && slot(0)->term > LIFE);
+    }
+}
+
 int main(void)
 {
     several();
+    alone();
     fresh();
     clean();
     terms();

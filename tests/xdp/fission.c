@@ -339,7 +339,7 @@ static void as_in_memory(void)
         if (!fission_concerns_lock(&f))
             spill_copy(&box, &f, sizeof f);
         else if (spill_is_of_lock(&want, &policy, &f))
-            spill_decide(&want, &policy, 0, &f, sizeof f, 0, &box);
+            spill_decide(&want, &policy, 0, &f, sizeof f, 0, false, &box);
         else
             spill_say_over(&f, sizeof f, 0, &box);
         outdated += f.head.generation < before;

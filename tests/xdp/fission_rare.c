@@ -132,6 +132,24 @@ static void once_more(void)
     CHECK_EQ(expect("to another", &f, XDP_TX, NO_REASON).head.to.machine, 1);
 }
 
+/* The agent is to move to a host that is lost: it ends where it was, and a request takes the tenure over. */
+static void to_lost(void)
+{
+    struct fission_packet f = packet(FISSION_ACQUIRE, 1, 11), a = expect("the holder", &f, XDP_TX, NO_REASON);
+    f = packet(FISSION_GRANT, 1, 11);
+    f.flags = FISSION_AGENT;
+    f.old_mode = FISSION_EXCLUSIVE;
+    f.term = a.term;
+    f.head.to = (struct place){3, 5001};
+    for (unsigned i = 0; i < 2; i++) {
+        a = expect("to a lost host", &f, XDP_TX, NO_REASON);
+        CHECK(a.head.to.machine == 1 && a.flags & FISSION_DONE && !(a.flags & FISSION_DENIED));
+    }
+    f = packet(FISSION_ACQUIRE, 2, 11);
+    a = expect("taken over", &f, XDP_TX, NO_REASON);
+    CHECK(a.head.to.machine == 2 && a.word & FISSION_WORD_TAKEN);
+}
+
 /* Copies on their way out. */
 static void copies(void)
 {
@@ -192,6 +210,7 @@ int main(void)
     leases();
     closed();
     once_more();
+    to_lost();
     passing();
     other_families();
     copies();

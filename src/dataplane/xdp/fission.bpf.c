@@ -229,6 +229,8 @@ INLINE __attribute__((flatten)) int settle(struct xdp_md *ctx, struct frame *f, 
     if (dest == (FISSION_TO_CLIENT | FISSION_TO_AGENT))
         return send_both(f, p, &m, c);
     struct place from = p->head.from;
+    if (dest == FISSION_TO_NEXT)
+        dest = fission_destination_unless_lost(p, dest, !lives(member(p->head.to.machine)));
     fission_rewrite(p, POLICY, &m, dest);
     int to_sender = p->head.to.machine == from.machine && p->head.to.port == from.port;
     return to_sender ? frame_answer(f, c) : frame_send(ctx, f, c);

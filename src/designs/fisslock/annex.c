@@ -281,7 +281,7 @@ void fisslock_server_packet(void *server, const void *data, uint32_t len, uint64
         take_over(a, l, p);
     else if (fission_asks(p))
         count(a, l, p->head.index, now, out);
-    spill_decide(&l->lock, &a->policy, a->rules.life, p, len, SPILL_SERVED, out);
+    spill_decide(&l->lock, &a->policy, a->rules.life, p, len, SPILL_SERVED, false, out); /* the switch knows who is lost */
 }
 
 /* ---- time ---- */

@@ -106,11 +106,11 @@ struct fission_packet *spill_copy(struct outbox *out, const struct fission_packe
 }
 
 void spill_decide(struct rebuild_lock *lock, const struct fission_policy *policy, uint32_t life, const struct fission_packet *p,
-                  uint32_t len, uint16_t flags, struct outbox *out)
+                  uint32_t len, uint16_t flags, bool lost, struct outbox *out)
 {
     struct fission_meta m;
     uint64_t before = lock->token;
-    uint32_t dest = fission_decide(p, policy, &lock->word, &lock->token, &m);
+    uint32_t dest = fission_destination_unless_lost(p, fission_decide(p, policy, &lock->word, &lock->token, &m), lost);
     assert(lock->token >= before); /* I2 */
     m.token += fission_base(lock->age, life);
     for (uint32_t one = FISSION_TO_CLIENT; one <= FISSION_BACK; one <<= 1) {
@@ -306,7 +306,8 @@ static void decide_lock(struct decider *d, const struct fission_packet *p, uint3
         placement_used(placement_of(d), (uint32_t)(lock - d->lock), now);
     if (is_call(p) && (lock->word & FISSION_WORD_HELD) && !lives(d, fission_word_machine(lock->word), now))
         spill_take_over(lock, &d->policy, p->client);
-    spill_decide(lock, &d->policy, d->token_life, p, len, 0, out);
+    bool lost = fission_has_agent(p) && !lives(d, p->head.to.machine, now);
+    spill_decide(lock, &d->policy, d->token_life, p, len, 0, lost, out);
 }
 
 /* A packet that is fine: which part of the decider it is for. */

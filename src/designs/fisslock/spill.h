@@ -105,9 +105,10 @@ static inline void spill_count_fault(struct packet_drops *drops, enum fission_fa
 
 /* Of decider.c. A copy of the packet that leaves; null: the outbox is full. */
 struct fission_packet *spill_copy(struct outbox *out, const struct fission_packet *p, uint32_t len);
-/* The stages of fission.h on one lock. `life`: of the switch. The packet leaves for each of its destinations. */
+/* The stages of fission.h on one lock. `life`: of the switch. The packet leaves for each of its destinations. `lost`: the host that
+ * it is for is. */
 void spill_decide(struct rebuild_lock *lock, const struct fission_policy *policy, uint32_t life, const struct fission_packet *p,
-                  uint32_t len, uint16_t flags, struct outbox *out);
+                  uint32_t len, uint16_t flags, bool lost, struct outbox *out);
 /* Whether the packet is of the lock's generation, or of a later one, which begins then. */
 bool spill_is_of_lock(struct rebuild_lock *lock, const struct fission_policy *policy, const struct fission_packet *p);
 /* An agent wants to end its tenure, which is over: it is told so. Nothing else is changed. */

@@ -236,13 +236,20 @@ static void open_late(struct steward *s)
     s->active_life = 0;
 }
 
+/* One switch and one server: their leases are as long as the membership lease, which is long to wait for. When both follow this
+ * steward, and neither has a lease, nobody has one: a former life of either is over, as for a steward that remembers it. */
+static bool none_leased(const struct steward *s)
+{
+    return switches(s) == 1 && s->config.servers == 1 && heard_all(s) && !s->heard_lease;
+}
+
 static bool is_open(struct steward *s, uint64_t now)
 {
     if (!s->open_ns)
         return true;
     /* A member with a lease knows of everything that was assigned a lease ago, and what was assigned later is not used yet. */
     bool complete = heard_all(s) && s->heard_lease;
-    if (now < s->open_ns && !complete)
+    if (now < s->open_ns && !complete && !none_leased(s))
         return false;
     if (!complete && !s->fresh)
         open_late(s);

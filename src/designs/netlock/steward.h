@@ -8,7 +8,8 @@
  * that is shorter costs no client its holds.
  *
  * Every election and assignment has a term, which rises; tokens begin with it. A steward that lost its memory assigns nothing until
- * all members have reported their assignments, or until the leases that it gave before are over. */
+ * all members have reported their assignments, or until the leases that it gave before are over. Of one switch and one server it is
+ * enough that neither has a lease any more. */
 #ifndef PAWL_DESIGNS_NETLOCK_STEWARD_H
 #define PAWL_DESIGNS_NETLOCK_STEWARD_H
 
