@@ -457,6 +457,11 @@ uint32_t campaign_faults(const struct design *d, uint32_t faults)
     return faults & (d->tolerates | (d->kind != DESIGN_BUSTED && rack_coordinates(d) ? FAULTS_COORDINATOR : 0));
 }
 
+bool campaign_has_nodes(const struct design *d)
+{
+    return !d->packet && !d->serve && !d->local && !d->clocks_ns;
+}
+
 struct model campaign_quick_model(void)
 {
     static const struct {
