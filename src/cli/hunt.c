@@ -64,7 +64,8 @@ static int choose(struct hunt_params *p)
 {
     if (!opts.design) {
         for (const struct design *d = NULL; (d = design_next(d));)
-            if (d->kind == DESIGN_MAIN && d->substrates & DESIGN_ON_SIM && (p->on != HUNT_ON_NODE || campaign_has_nodes(d)))
+            if (d->kind == DESIGN_MAIN && d->substrates & DESIGN_ON_SIM && (p->on != HUNT_ON_NODE || campaign_has_nodes(d)) &&
+                (p->campaign != CAMPAIGN_BESIDE || campaign_has_beside(d)))
                 add(p, d);
         return 0;
     }
@@ -74,6 +75,8 @@ static int choose(struct hunt_params *p)
         int status = d ? sim_check_faults(&usage, opts.faults, p->faults, d) : EXIT_USAGE;
         if (!status && p->on == HUNT_ON_NODE)
             status = sim_check_nodes(&usage, d);
+        if (!status)
+            status = sim_check_campaign(&usage, p->campaign, d);
         status = status ? status : add(p, d);
         if (status)
             return status;

@@ -462,6 +462,11 @@ bool campaign_has_nodes(const struct design *d)
     return !d->packet && !d->serve && !d->local && !d->clocks_ns;
 }
 
+bool campaign_has_beside(const struct design *d)
+{
+    return d->features & DESIGN_BAST;
+}
+
 struct model campaign_quick_model(void)
 {
     static const struct {
@@ -509,7 +514,7 @@ int campaign_run(const struct campaign_params *p, struct campaign_result *out)
         c->long_ns *= 1 + mix64(p->seed ^ LONG_SALT) % 4;
     c->design = p->design;
     c->seed = p->seed;
-    c->beside = p->campaign == CAMPAIGN_BESIDE && p->design->features & DESIGN_BAST;
+    c->beside = p->campaign == CAMPAIGN_BESIDE && campaign_has_beside(p->design);
     c->shared = p->design->features & DESIGN_SHARED;
     c->convert = p->design->features & DESIGN_CONVERT;
     c->timeout = p->design->features & DESIGN_TIMEOUT;

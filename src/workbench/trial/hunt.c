@@ -47,7 +47,7 @@ static struct campaign_params params_of(const struct hunt_params *p, uint64_t ta
     uint64_t seed = p->seed + task / p->count;
     const struct design *d = p->designs[task % p->count];
     uint64_t drawn = mix64(seed);
-    bool beside = d->features & (DESIGN_BAST | DESIGN_SEMAPHORE) && (drawn >> 32) % BESIDE_ONE_IN == 0;
+    bool beside = campaign_has_beside(d) && (drawn >> 32) % BESIDE_ONE_IN == 0;
     unsigned campaign = beside ? CAMPAIGN_BESIDE : drawn % FIXED_ONE_IN ? CAMPAIGN_SWARM : CAMPAIGN_FIXED;
     bool faultless = !p->campaign && campaign == CAMPAIGN_FIXED && drawn / FIXED_ONE_IN % FAULTLESS_ONE_IN == 0;
     return (struct campaign_params){
