@@ -1,5 +1,5 @@
 # A short way to say what meson and the scripts do. `make help` lists the jobs.
-.PHONY: all demo check test test-rdma coverage mutants hunt soak bench figures install uninstall packages format clean help
+.PHONY: all demo check test test-rdma coverage mutants hunt counted soak bench figures install uninstall packages format clean help
 
 all:
 	@scripts/deps build
@@ -41,8 +41,13 @@ mutants:
 	@scripts/mutants --report
 
 hunt: MINUTES ?= 10
-hunt: all
-	@build/pawl hunt --minutes $(MINUTES) $(if $(DESIGN),--design $(DESIGN)) $(if $(CAMPAIGN),--campaign $(CAMPAIGN))
+hunt: $(if $(COUNT),counted,all)
+	@LLVM_PROFILE_FILE=/dev/null $(if $(COUNT),build-counted,build)/pawl hunt --minutes $(MINUTES) $(if $(DESIGN),--design $(DESIGN)) $(if $(CAMPAIGN),--campaign $(CAMPAIGN))
+
+counted:
+	@scripts/deps counted
+	@scripts/configure counted
+	@ninja -C build-counted pawl
 
 soak: all
 	@scripts/soak
@@ -81,7 +86,7 @@ help:
 	@echo 'make test-rdma  one-sided designs on RDMA cards of software, in emulated guests; under five minutes'
 	@echo 'make coverage branches that campaigns and tests take: of the protocols (docs/coverage.md), of programs for the kernel; needs root'
 	@echo 'make mutants  changes of the protocols that campaigns and tests notice; takes hours, writes docs/mutants.md'
-	@echo 'make hunt     random seeds of all designs for ten minutes, or until one fails; MINUTES=N, DESIGN=D,D...'
+	@echo 'make hunt     random seeds of all designs for ten minutes, or until one fails; MINUTES=N, DESIGN=D,D..., COUNT=1: counts branches'
 	@echo 'make soak     the long versions of the torture tests; writes docs/soak.md'
 	@echo 'make bench    measure on this machine'
 	@echo 'make figures  the figures of the papers in the simulated cluster; writes docs/figures/'

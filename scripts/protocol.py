@@ -19,6 +19,7 @@ NETLOCK_TESTS = ["unit/netlock_policy", "unit/netlock_steward", "unit/netlock_pl
                  "unit/netlock_answers", "unit/netlock_try", "unit/netlock_call", "sim/netlock_moves", "fuzz/netlock"]
 FISSLOCK_TESTS = ["unit/fisslock", "unit/fisslock_steps", "unit/fisslock_deadlock", "unit/fisslock_holes", "unit/fisslock_moves",
                   "unit/fisslock_keep", "unit/fisslock_rules", "unit/fisslock_rebuild", "sim/fisslock_shuffle", "fuzz/fission", "fuzz/spill"]
+BESIDE = ["word", "srvlock", "fisslock", "fisslock-racks", "fisslock-stay"]  # what campaign 3 has
 COORDINATED = ["srvlock@rack", "fisslock@rack"]
 ON_NODE = ["word@node", "shiftlock@node", "alock@node", "citron@node"]
 RACK_TESTS = ["unit/coordinator", "unit/coordinator_beats", "unit/coordinator_hosts", "unit/coordinator_input", "unit/names", "unit/directory", "unit/rules",

@@ -14,12 +14,12 @@
 #define SEED_BITS 40 /* of the first seed: short enough to type */
 #define SHRINK_NS (60 * NS_PER_S)
 #define REACHED_LEN 80   /* two numbers and words */
-#define LINES_BEFORE 24u /* of the trace, up to the violation; */
+#define LINES_BEFORE 24u /* of the trace, up to some behind the violation: of all, and of those that tell more; */
 #define LINES_AFTER 4u   /* and behind it */
 #define LINE_LEN 256
 
 static struct {
-    const char *design, *faults;
+    const char *design, *faults, *on;
     uint64_t minutes, jobs, seed, seeds, campaign, seed_limit;
     bool jobs_given, json, no_shrink;
 } opts = {.faults = "all", .minutes = 10, .seed = UINT64_MAX, .seed_limit = 60 * NS_PER_S};
@@ -33,6 +33,8 @@ static const struct arg table[] = {
     {"seed", 0, ARG_U64, "N", "the first seed; default a random one", &opts.seed, NULL},
     {"seeds", 0, ARG_U64, "N", "at most so many seeds of each design; default no bound", &opts.seeds, NULL},
     {"campaign", 0, ARG_U64, "N", "1 to 3, as 'pawl sim' has them; default each, mostly 2", &opts.campaign, NULL},
+    {"on", 0, ARG_STRING, "WHAT",
+     "one-sided designs: 'fabric' or 'node', as 'pawl sim' has them; default both, with --campaign 'fabric'", &opts.on, NULL},
     {"seed-limit", 0, ARG_DURATION, "TIME", "CPU time after which a seed counts as hanging; default 60s", &opts.seed_limit, NULL},
     {"no-shrink", 0, ARG_FLAG, NULL, "leave the failure as it was found", &opts.no_shrink, NULL},
     {"json", 0, ARG_FLAG, NULL, "print one JSON object", &opts.json, NULL},
@@ -41,7 +43,7 @@ static const struct arg table[] = {
 static const struct args usage = {
     .command = "pawl hunt",
     .usage = "[--minutes N] [--jobs N] [--design D[,D...]] [--faults all|none|LIST] [--seed N] [--seeds N]\n"
-             "                 [--campaign 1|2|3] [--seed-limit TIME] [--no-shrink] [--json]",
+             "                 [--campaign 1|2|3] [--on fabric|node] [--seed-limit TIME] [--no-shrink] [--json]",
     .about = "Runs fault campaigns of random seeds, all designs in turns, until a run violates an invariant, aborts, hangs or\n"
              "leaves a client stuck. The failure is made smaller and printed as one 'pawl sim' command that repeats it.",
     .after = "Exit status: 0 no run failed, 1 one did, 2 wrong usage, 130 interrupted before one failed.",
@@ -62,7 +64,8 @@ static int choose(struct hunt_params *p)
 {
     if (!opts.design) {
         for (const struct design *d = NULL; (d = design_next(d));)
-            if (d->kind == DESIGN_MAIN && d->substrates & DESIGN_ON_SIM)
+            if (d->kind == DESIGN_MAIN && d->substrates & DESIGN_ON_SIM && (p->on != HUNT_ON_NODE || campaign_has_nodes(d)) &&
+                (p->campaign != CAMPAIGN_BESIDE || campaign_has_beside(d)))
                 add(p, d);
         return 0;
     }
@@ -70,6 +73,10 @@ static int choose(struct hunt_params *p)
     for (char name[TEXT_WORD_LEN]; text_next(&list, name);) {
         const struct design *d = sim_design(&usage, name);
         int status = d ? sim_check_faults(&usage, opts.faults, p->faults, d) : EXIT_USAGE;
+        if (!status && p->on == HUNT_ON_NODE)
+            status = sim_check_nodes(&usage, d);
+        if (!status)
+            status = sim_check_campaign(&usage, p->campaign, d);
         status = status ? status : add(p, d);
         if (status)
             return status;
@@ -89,6 +96,8 @@ static int prepare(struct hunt_params *p)
         return args_complain(&usage, "--seed-limit must be more than 0");
     if (opts.campaign > CAMPAIGN_BESIDE)
         return args_complain(&usage, "--campaign must be between %d and %d", CAMPAIGN_FIXED, CAMPAIGN_BESIDE);
+    if (opts.on && strcmp(opts.on, "fabric") != 0 && strcmp(opts.on, "node") != 0)
+        return args_complain(&usage, "--on is fabric or node, not '%s'", opts.on);
     if (opts.seed == UINT64_MAX && getrandom(&opts.seed, sizeof opts.seed, 0) != (ssize_t)sizeof opts.seed)
         opts.seed = world_now(&world_real);
     p->seed = opts.seed & FIELD_MAX(SEED_BITS);
@@ -97,6 +106,7 @@ static int prepare(struct hunt_params *p)
     p->ns = opts.minutes ? opts.minutes * 60 * NS_PER_S : UINT64_MAX;
     p->seed_ns = opts.seed_limit;
     p->campaign = (unsigned)opts.campaign;
+    p->on = !opts.on ? HUNT_ON_DRAWN : strcmp(opts.on, "node") ? HUNT_ON_FABRIC : HUNT_ON_NODE;
     p->stop = &cli_signal;
     return choose(p);
 }
@@ -131,16 +141,61 @@ static void command_text(char out[REPLAY_LEN], const struct hunt_failure *f)
     uint32_t faults = f->params.faults;
     bool all = faults == (FAULTS_ALL & f->params.design->tolerates);
     const char *list = faults ? bits_text(faults, fault_name, ",", names, sizeof names) : "none";
-    const struct sim_replay replay = {.faults = all ? "all" : list, .campaign = f->params.campaign, .limits = f->params.limits};
+    const struct sim_replay replay = {.faults = all ? "all" : list,
+                                      .on = f->params.on_node ? "node" : NULL,
+                                      .campaign = f->params.campaign,
+                                      .limits = f->params.limits};
     sim_replay_text(out, f->params.design, &replay, f->params.seed);
 }
 
-/* The trace up to the first violation, or its end. */
-static void print_trace(const struct hunt_failure *f)
+/* The last lines of a trace. */
+struct tail {
+    char lines[LINES_BEFORE][LINE_LEN];
+    uint64_t numbers[LINES_BEFORE]; /* of the lines in the trace */
+    uint64_t count;                 /* of all that were added */
+};
+
+static void tail_add(struct tail *t, const char *line, uint64_t number)
 {
-    static char lines[LINES_BEFORE][LINE_LEN];
+    uint64_t i = t->count++ % LINES_BEFORE;
+    snprintf(t->lines[i], LINE_LEN, "%s", line);
+    t->numbers[i] = number;
+}
+
+/* The number of the first line; and the lines from `from` on: the next one before line `end`, or null. */
+static uint64_t tail_first(const struct tail *t)
+{
+    return t->count > LINES_BEFORE ? t->count - LINES_BEFORE : 0;
+}
+
+static const char *tail_next(const struct tail *t, uint64_t *from, uint64_t end)
+{
+    if (*from == t->count || t->numbers[*from % LINES_BEFORE] >= end)
+        return NULL;
+    return t->lines[(*from)++ % LINES_BEFORE];
+}
+
+/* Of a trace up to some lines behind its first violation, or up to its end: the last lines; and the last of those that say more
+ * than that a verb, a packet or a step was done: grants, releases, faults. */
+struct excerpt {
+    struct tail all, telling;
+    bool violation; /* it has one */
+};
+
+static bool is_telling(const char *line)
+{
+    static const char *const routine[] = {" goes on ", " switch ", " packet ", " message ", " local ", " store ",          " read ",
+                                          " write ",   " cas ",    " faa ",    " swap ",    " spawn ", "   found, leaves "};
+    for (unsigned i = 0; i < countof(routine); i++)
+        if (strstr(line, routine[i]))
+            return false;
+    return true;
+}
+
+static void take_excerpt(struct excerpt *e, const struct hunt_failure *f)
+{
+    char line[LINE_LEN];
     FILE *trace = tmpfile();
-    uint64_t n = 0;
     unsigned after = 0;
     if (!trace || hunt_trace(f, trace)) {
         if (trace)
@@ -148,17 +203,47 @@ static void print_trace(const struct hunt_failure *f)
         return;
     }
     rewind(trace);
-    while (after < LINES_AFTER && fgets(lines[n % LINES_BEFORE], LINE_LEN, trace)) {
-        after += after || strstr(lines[n % LINES_BEFORE], "VIOLATION");
-        n++;
+    while (after < LINES_AFTER && fgets(line, LINE_LEN, trace)) {
+        line[strcspn(line, "\n")] = 0;
+        after += after || strstr(line, "VIOLATION");
+        if (is_telling(line))
+            tail_add(&e->telling, line, e->all.count);
+        tail_add(&e->all, line, e->all.count);
     }
-    printf("The trace %s:\n", after ? "around the violation" : "ends with");
-    for (uint64_t i = n > LINES_BEFORE ? n - LINES_BEFORE : 0; i < n; i++)
-        printf("  %s", lines[i % LINES_BEFORE]);
+    e->violation = after;
     fclose(trace);
 }
 
-static void print_failure(const struct hunt_failure *f, const char *first, unsigned runs)
+/* Those of the telling lines that are before the last lines. */
+static const char *telling_next(const struct excerpt *e, uint64_t *from)
+{
+    return tail_next(&e->telling, from, tail_first(&e->all));
+}
+
+static void print_excerpt(const struct excerpt *e)
+{
+    const char *line, *title = "Grants, releases and faults before:\n";
+    for (uint64_t i = tail_first(&e->telling); (line = telling_next(e, &i)); title = "")
+        printf("%s  %s\n", title, line);
+    printf("The trace %s:\n", e->violation ? "around the violation" : "ends with");
+    for (uint64_t i = tail_first(&e->all); (line = tail_next(&e->all, &i, UINT64_MAX));)
+        printf("  %s\n", line);
+}
+
+static void json_excerpt(struct json *j, const struct excerpt *e)
+{
+    const char *line;
+    json_array(j, "before");
+    for (uint64_t i = tail_first(&e->telling); (line = telling_next(e, &i));)
+        json_string(j, NULL, line);
+    json_end(j);
+    json_array(j, "trace");
+    for (uint64_t i = tail_first(&e->all); (line = tail_next(&e->all, &i, UINT64_MAX));)
+        json_string(j, NULL, line);
+    json_end(j);
+}
+
+static void print_failure(const struct hunt_failure *f, const struct excerpt *e, const char *first, unsigned runs)
 {
     char command[REPLAY_LEN];
     command_text(command, f);
@@ -166,10 +251,10 @@ static void print_failure(const struct hunt_failure *f, const char *first, unsig
     printf("Found by:   %s\n", first);
     if (!opts.no_shrink)
         printf("Cut to:     %s\n            (%u runs)\n", command, runs);
-    print_trace(f);
+    print_excerpt(e);
 }
 
-static void json_failure(struct json *j, const struct hunt_failure *f, const char *first, unsigned runs)
+static void json_failure(struct json *j, const struct hunt_failure *f, const struct excerpt *e, const char *first, unsigned runs)
 {
     char command[REPLAY_LEN];
     command_text(command, f);
@@ -180,11 +265,13 @@ static void json_failure(struct json *j, const struct hunt_failure *f, const cha
     json_string(j, "found_by", first);
     json_string(j, "replay", command);
     json_u64(j, "shrink_runs", runs);
+    json_excerpt(j, e);
     json_end(j);
 }
 
 static int report(const struct hunt_params *p, const struct hunt_sum *s, struct hunt_failure *f)
 {
+    static struct excerpt excerpt;
     char first[REPLAY_LEN], reached[REACHED_LEN];
     unsigned runs = 0;
     reached_text(reached, s);
@@ -192,6 +279,7 @@ static int report(const struct hunt_params *p, const struct hunt_sum *s, struct 
         command_text(first, f);
         if (!opts.no_shrink)
             runs = hunt_shrink(f, p->seed_ns, SHRINK_NS);
+        take_excerpt(&excerpt, f);
     }
     if (opts.json) {
         struct json j;
@@ -210,7 +298,7 @@ static int report(const struct hunt_params *p, const struct hunt_sum *s, struct 
         }
         json_bool(&j, "interrupted", cli_signal);
         if (f->found)
-            json_failure(&j, f, first, runs);
+            json_failure(&j, f, &excerpt, first, runs);
         else
             json_null(&j, "failure");
         return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
@@ -220,7 +308,7 @@ static int report(const struct hunt_params *p, const struct hunt_sum *s, struct 
            s->seeds, p->count, p->seed, (double)s->ns / (double)NS_PER_S, per_second(s, s->seeds), s->grants, s->faults,
            per_second(s, s->events) / 1e6, reached);
     if (f->found)
-        print_failure(f, first, runs);
+        print_failure(f, &excerpt, first, runs);
     else
         printf("No run failed.\n");
     return 0;

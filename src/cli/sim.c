@@ -228,14 +228,29 @@ static int choose(const struct design *chosen[DESIGNS_MAX], unsigned *count)
         const struct design *d = sim_design(&usage, name);
         if (!d)
             return EXIT_USAGE;
-        if (on_node() && (d->packet || d->serve || d->local || d->clocks_ns))
-            return args_complain(
-                &usage, "the design '%s' does not run on a memory node: it is not one-sided, or only for one machine", name);
+        if ((on_node() && sim_check_nodes(&usage, d)) || sim_check_campaign(&usage, opts.run.campaign, d))
+            return EXIT_USAGE;
         if (*count == DESIGNS_MAX)
             return args_complain(&usage, "--design names more than %d designs", DESIGNS_MAX);
         chosen[(*count)++] = d;
     }
     return 0;
+}
+
+int sim_check_nodes(const struct args *args, const struct design *d)
+{
+    return campaign_has_nodes(d)
+               ? 0
+               : args_complain(args, "the design '%s' does not run on a memory node: it is not one-sided, or only for one machine",
+                               d->name);
+}
+
+int sim_check_campaign(const struct args *args, uint64_t campaign, const struct design *d)
+{
+    return campaign != CAMPAIGN_BESIDE || campaign_has_beside(d)
+               ? 0
+               : args_complain(args, "--campaign %d has watches, semaphores and values, and the design '%s' offers none of them",
+                               CAMPAIGN_BESIDE, d->name);
 }
 
 int sim_check_faults(const struct args *args, const char *list, uint32_t faults, const struct design *d)

@@ -56,6 +56,9 @@ struct sim_small {
 const struct design *sim_design(const struct args *args, const char *name);
 /* 0, or complains: a list of faults of which none strikes the design. */
 int sim_check_faults(const struct args *args, const char *list, uint32_t faults, const struct design *d);
+/* 0, or complains: the design has no campaigns on memory nodes; not this campaign. */
+int sim_check_nodes(const struct args *args, const struct design *d);
+int sim_check_campaign(const struct args *args, uint64_t campaign, const struct design *d);
 const struct model *sim_model(const struct args *args, const char *name);
 
 /* The exit status. */

@@ -457,6 +457,16 @@ uint32_t campaign_faults(const struct design *d, uint32_t faults)
     return faults & (d->tolerates | (d->kind != DESIGN_BUSTED && rack_coordinates(d) ? FAULTS_COORDINATOR : 0));
 }
 
+bool campaign_has_nodes(const struct design *d)
+{
+    return !d->packet && !d->serve && !d->local && !d->clocks_ns;
+}
+
+bool campaign_has_beside(const struct design *d)
+{
+    return d->features & DESIGN_BAST;
+}
+
 struct model campaign_quick_model(void)
 {
     static const struct {
@@ -504,7 +514,7 @@ int campaign_run(const struct campaign_params *p, struct campaign_result *out)
         c->long_ns *= 1 + mix64(p->seed ^ LONG_SALT) % 4;
     c->design = p->design;
     c->seed = p->seed;
-    c->beside = p->campaign == CAMPAIGN_BESIDE && p->design->features & DESIGN_BAST;
+    c->beside = p->campaign == CAMPAIGN_BESIDE && campaign_has_beside(p->design);
     c->shared = p->design->features & DESIGN_SHARED;
     c->convert = p->design->features & DESIGN_CONVERT;
     c->timeout = p->design->features & DESIGN_TIMEOUT;

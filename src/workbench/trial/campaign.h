@@ -54,6 +54,12 @@ struct model campaign_quick_model(void);
  * rack of this design has one. */
 uint32_t campaign_faults(const struct design *d, uint32_t faults);
 
+/* Whether a campaign of this design can have memory nodes. */
+bool campaign_has_nodes(const struct design *d);
+
+/* Whether the design offers what campaign 3 tries. */
+bool campaign_has_beside(const struct design *d);
+
 /* 0, -ENOMEM, or -PAWL_ENOTSUP, explained: the design cannot do with `caps`. What the oracle found is in the result. */
 int campaign_run(const struct campaign_params *p, struct campaign_result *out);
 

@@ -10,8 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FIXED_ONE_IN 4            /* seeds whose mix of operations is campaign 1's; */
-#define BESIDE_ONE_IN 4           /* of designs that offer what campaign 3 tries: seeds of that */
+#define FIXED_ONE_IN 4  /* seeds whose mix of operations is campaign 1's; */
+#define BESIDE_ONE_IN 4 /* of designs that offer what campaign 3 tries: seeds of that */
+#define NODE_ONE_IN 6   /* of designs that are offered on memory nodes: seeds on such nodes */
+#define NODE_SALT UINT64_C(0x6e6f6465)
 #define FAULTLESS_ONE_IN 8        /* and of those: without faults, where the oracle judges fairness, too */
 #define LOOK_NS (100 * NS_PER_MS) /* how often the hunter looks after its workers */
 #define SAY_NS NS_PER_S           /* how often it tells of its progress */
@@ -33,12 +35,19 @@ struct hunt {
     struct worker workers[HUNT_JOBS_MAX];
 };
 
+/* With a campaign that was asked for, a seed runs where 'pawl sim' runs it. */
+static bool is_on_node(const struct hunt_params *p, const struct design *d, uint64_t seed)
+{
+    bool drawn = !p->campaign && d->substrates & DESIGN_ON_NODE && mix64(seed ^ NODE_SALT) % NODE_ONE_IN == 0;
+    return p->on == HUNT_ON_NODE || (p->on == HUNT_ON_DRAWN && drawn);
+}
+
 static struct campaign_params params_of(const struct hunt_params *p, uint64_t task)
 {
     uint64_t seed = p->seed + task / p->count;
     const struct design *d = p->designs[task % p->count];
     uint64_t drawn = mix64(seed);
-    bool beside = d->features & (DESIGN_BAST | DESIGN_SEMAPHORE) && (drawn >> 32) % BESIDE_ONE_IN == 0;
+    bool beside = campaign_has_beside(d) && (drawn >> 32) % BESIDE_ONE_IN == 0;
     unsigned campaign = beside ? CAMPAIGN_BESIDE : drawn % FIXED_ONE_IN ? CAMPAIGN_SWARM : CAMPAIGN_FIXED;
     bool faultless = !p->campaign && campaign == CAMPAIGN_FIXED && drawn / FIXED_ONE_IN % FAULTLESS_ONE_IN == 0;
     return (struct campaign_params){
@@ -46,6 +55,7 @@ static struct campaign_params params_of(const struct hunt_params *p, uint64_t ta
         .faults = faultless ? 0 : campaign_faults(d, p->faults),
         .seed = seed,
         .campaign = p->campaign ? p->campaign : campaign,
+        .on_node = is_on_node(p, d, seed),
     };
 }
 

@@ -20,15 +20,23 @@ struct hunt_sum {
     uint64_t reached, branches; /* of the program, by complete runs; and all, 0 if the compiler does not count them */
 };
 
+/* What one-sided designs run on. */
+enum hunt_on {
+    HUNT_ON_DRAWN, /* a fabric with NICs, or, in some runs of designs that are offered there, memory nodes */
+    HUNT_ON_FABRIC,
+    HUNT_ON_NODE,
+};
+
 struct hunt_params {
     const struct design *designs[HUNT_DESIGNS_MAX]; /* in turns */
     unsigned count;
     unsigned jobs;
-    uint64_t seed;                                           /* the first one: they go on from there */
-    uint64_t seeds;                                          /* of each design; 0: without bound */
-    uint64_t ns;                                             /* how long; UINT64_MAX: without bound */
-    uint64_t seed_ns;                                        /* CPU time after which a seed counts as hanging */
-    uint32_t faults;                                         /* those that a design does not tolerate are left out */
+    uint64_t seed;    /* the first one: they go on from there */
+    uint64_t seeds;   /* of each design; 0: without bound */
+    uint64_t ns;      /* how long; UINT64_MAX: without bound */
+    uint64_t seed_ns; /* CPU time after which a seed counts as hanging */
+    uint32_t faults;  /* those that a design does not tolerate are left out */
+    enum hunt_on on;
     unsigned campaign;                                       /* 0: mostly swarm, sometimes fixed (some without faults) or beside */
     const volatile sig_atomic_t *stop;                       /* not 0: interrupted */
     void (*progress)(void *ctx, const struct hunt_sum *sum); /* about once a second; null: not wanted */
