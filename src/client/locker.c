@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/locker.h"
 #include "designs/core/value.h"
+#include "designs/packet/gather.h"
 #include "lib/explain.h"
 
 #include <errno.h>
@@ -552,33 +553,153 @@ static int lock_group(const struct locker *l, const pawl_want *wants, unsigned *
     }
 }
 
+/* A call for several locks, of which the ranges of one lock are a group. */
+struct gathering {
+    const struct locker *l;
+    const pawl_want *wants;
+    uint64_t deadline;
+    unsigned order[PAWL_ALL_MAX];    /* of the wants: by key and start */
+    unsigned from[PAWL_ALL_MAX + 1]; /* where in it each group begins; and the end */
+    struct hold got[PAWL_ALL_MAX];   /* of each want */
+    unsigned due[PAWL_ALL_MAX];      /* groups that are to be asked for, or given back, at the next `send` */
+    unsigned due_count;
+    bool gives[PAWL_ALL_MAX]; /* each of those: given back */
+    int rc[PAWL_ALL_MAX];     /* of each group that was asked for */
+};
+
+static int lock_nth(struct gathering *g, const struct locker *l, unsigned i, uint64_t deadline)
+{
+    return lock_group(l, g->wants, g->order + g->from[i], g->from[i + 1] - g->from[i], deadline, g->got);
+}
+
+static void unlock_nth(struct gathering *g, const struct locker *l, unsigned i)
+{
+    unlock_all(l, g->got, g->order + g->from[i], g->from[i + 1] - g->from[i]);
+}
+
+static void do_due(void *ctx, unsigned k, struct fab_ep *ep)
+{
+    struct gathering *g = ctx;
+    struct locker l = *g->l;
+    unsigned i = g->due[k];
+    l.seat.ep = ep;
+    if (g->gives[k])
+        unlock_nth(g, &l, i);
+    else
+        g->rc[i] = lock_nth(g, &l, i, DEADLINE_TRY);
+}
+
+static void send_due(void *caller)
+{
+    struct gathering *g = caller;
+    struct fab_ep *ep = g->l->seat.ep;
+    bool together = g->due_count > 1 && together_run(g->l->together, ep, g->due_count, do_due, g);
+    for (unsigned k = 0; k < g->due_count && !together; k++)
+        do_due(g, k, ep);
+    g->due_count = 0;
+}
+
+static int ask(void *caller, unsigned i, bool wait)
+{
+    struct gathering *g = caller;
+    if (wait) /* `answer` does all of it */
+        return 0;
+    g->gives[g->due_count] = false;
+    g->due[g->due_count++] = i;
+    return 0;
+}
+
+static int answer(void *caller, unsigned i, bool wait)
+{
+    struct gathering *g = caller;
+    return wait ? lock_nth(g, g->l, i, g->deadline) : g->rc[i];
+}
+
+static void give_back(void *caller, unsigned i)
+{
+    struct gathering *g = caller;
+    g->gives[g->due_count] = true;
+    g->due[g->due_count++] = i;
+}
+
+static_assert(PAWL_ALL_MAX <= GATHER_MAX && PAWL_ALL_MAX <= TOGETHER_MAX, "fits");
+
+/* Whether verbs that leave together save round trips, and a request that meets a holder can be taken back. */
+static bool may_gather(const struct locker *l)
+{
+    return l->together && !fab_is_shm(l->seat.ep) && l->seat.space->design->features & DESIGN_TIMEOUT;
+}
+
+static int lock_in_turn(struct gathering *g, unsigned groups)
+{
+    int rc = 0;
+    for (unsigned i = 0; i < groups && !rc; i++) {
+        rc = lock_nth(g, g->l, i, g->deadline);
+        if (rc)
+            unlock_all(g->l, g->got, g->order, g->from[i]);
+    }
+    return rc;
+}
+
+/* The wants in their order, as groups. How many, or an error. */
+static int plan_groups(struct gathering *g, unsigned count)
+{
+    unsigned groups = 0;
+    int rc = 0;
+    for (unsigned i = 0; i < count && !rc; i++)
+        rc = check_want(g->l, &g->wants[i]);
+    if (rc)
+        return rc;
+    sort_wants(g->wants, count, g->order);
+    for (unsigned i = 0; i < count && !rc; i++) {
+        const pawl_want *before = i ? &g->wants[g->order[i - 1]] : NULL, *want = &g->wants[g->order[i]];
+        rc = before ? check_neighbours(g->l, before, want) : 0;
+        if (!before || compare_keys(before->key, want->key))
+            g->from[groups++] = i;
+    }
+    g->from[groups] = count;
+    return rc ? rc : (int)groups;
+}
+
 int locker_lock_all(const struct locker *l, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
 {
-    unsigned order[PAWL_ALL_MAX];
-    struct hold got[PAWL_ALL_MAX];
-    int rc = 0;
+    static const struct gather_ops ops = {.ask = ask, .send = send_due, .answer = answer, .give_back = give_back};
+    struct gathering g = {.l = l, .wants = wants, .deadline = deadline};
     if (!count || count > PAWL_ALL_MAX)
         return -EINVAL;
-    for (unsigned i = 0; i < count && !rc; i++)
-        rc = check_want(l, &wants[i]);
+    int groups = plan_groups(&g, count);
+    if (groups < 0)
+        return groups;
+    int rc = groups > 1 && may_gather(l) ? gather(&ops, &g, (unsigned)groups, deadline != DEADLINE_TRY)
+                                         : lock_in_turn(&g, (unsigned)groups);
     if (rc)
         return rc;
-    sort_wants(wants, count, order);
-    for (unsigned i = 1; i < count && !rc; i++)
-        rc = check_neighbours(l, &wants[order[i - 1]], &wants[order[i]]);
-    if (rc)
-        return rc;
-    for (unsigned i = 0, n; i < count; i += n) {
-        for (n = 1; i + n < count && !compare_keys(wants[order[i]].key, wants[order[i + n]].key);)
-            n++;
-        rc = lock_group(l, wants, order + i, n, deadline, got);
-        if (!rc)
-            continue;
-        unlock_all(l, got, order, i);
-        return rc;
-    }
     if (!seat_lives(&l->seat)) /* the first grant may be long ago */
         return -PAWL_ELOST;
-    memcpy(holds, got, count * sizeof *got);
+    memcpy(holds, g.got, count * sizeof *g.got);
     return 0;
+}
+
+struct ending {
+    const struct locker *l;
+    const struct hold *holds;
+    int *rc;
+};
+
+static void end_one(void *ctx, unsigned i, struct fab_ep *ep)
+{
+    const struct ending *e = ctx;
+    struct locker l = *e->l;
+    l.seat.ep = ep;
+    e->rc[i] = locker_unlock(&l, &e->holds[i]);
+}
+
+void locker_unlock_all(const struct locker *l, const struct hold *holds, unsigned count, int *rc)
+{
+    struct ending e = {.l = l, .holds = holds, .rc = rc};
+    assert(count <= PAWL_ALL_MAX);
+    if (count > 1 && may_gather(l) && together_run(l->together, l->seat.ep, count, end_one, &e))
+        return;
+    for (unsigned i = 0; i < count; i++)
+        end_one(&e, i, l->seat.ep);
 }

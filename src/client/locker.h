@@ -4,6 +4,7 @@
 #define PAWL_CLIENT_LOCKER_H
 
 #include "cluster/table.h"
+#include "fabric/together.h"
 
 /* A session's way into one space. */
 struct locker {
@@ -11,6 +12,7 @@ struct locker {
     struct table table;
     /* Whether the session does nothing but the present call, and no other thread can release its locks. Null: that is not known. */
     bool (*alone)(const struct locker *l);
+    struct together_shelf *together; /* of the session: how several locks are asked for at once; null: one by one */
 };
 
 int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out);
@@ -44,8 +46,12 @@ int locker_layout(const struct locker *l, pawl_key key, struct lock_layout *out)
 int locker_retune(const struct locker *l, pawl_key key, unsigned m, uint64_t wait_ns, uint64_t deadline);
 int locker_rescale(const struct locker *l, pawl_key key, uint64_t units, uint64_t deadline);
 
-/* All or none, in the order of the keys and of their ranges, which are units here: 0 to 0 is the whole. -EINVAL: two of them
- * overlap; -EDEADLK: they do not, but to this design they are the same lock. */
+/* All or none. Ranges are units here: 0 to 0 is the whole. Their verbs leave together, where that saves round trips; those that
+ * are held by others are waited for in the order of the keys (designs/packet/gather.h). -EINVAL: two of them overlap; -EDEADLK:
+ * they do not, but to this design they are the same lock. */
 int locker_lock_all(const struct locker *l, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds);
+
+/* Ends all of them. What became of each is in `rc`, as of locker_unlock. */
+void locker_unlock_all(const struct locker *l, const struct hold *holds, unsigned count, int *rc);
 
 #endif

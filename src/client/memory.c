@@ -223,10 +223,24 @@ static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint
     return memory_failed(m, rc, wants[0].key);
 }
 
+static int unlock_all(struct pawl *p, const pawl_grant *grants, unsigned count)
+{
+    struct memory_session *m = memory_of(p);
+    struct hold holds[PAWL_ALL_MAX];
+    int rc[PAWL_ALL_MAX], first = 0;
+    assert(count > 0 && count <= PAWL_ALL_MAX);
+    for (unsigned i = 0; i < count; i++)
+        holds[i] = hold_of(&m->locker.seat, &grants[i]);
+    locker_unlock_all(&m->locker, holds, count, rc);
+    for (unsigned i = 0; i < count; i++)
+        first = first ? first : rc[i];
+    return memory_failed(m, first, pawl_id(0));
+}
+
 #define CALLS                                                                                                                      \
-    .on_memory = true, .lock = lock, .semaphore = semaphore, .unlock = unlock, .lock_all = lock_all, .convert = convert,           \
-    .extend = extend, .check = check, .query = query, .wanted = wanted, .why = why, .lock_range = lock_range, .reshape = reshape,  \
-    .split = split, .begin = memory_begin, .pump = memory_pump, .cancel = memory_cancel, .admit = memory_admit
+    .on_memory = true, .lock = lock, .semaphore = semaphore, .unlock = unlock, .lock_all = lock_all, .unlock_all = unlock_all,     \
+    .convert = convert, .extend = extend, .check = check, .query = query, .wanted = wanted, .why = why, .lock_range = lock_range,  \
+    .reshape = reshape, .split = split, .begin = memory_begin, .pump = memory_pump, .cancel = memory_cancel, .admit = memory_admit
 
 const struct session_ops memory_ops = {
     .scheme = "local:",

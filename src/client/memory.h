@@ -46,6 +46,7 @@ struct memory_session {
     bool removed; /* the segment of the space is gone */
 
     /* Operations in flight: under the ring's lock, but for the doorbell. */
+    struct together_shelf together; /* on a memory node: of calls for several locks */
     struct fiber_pool pool;
     bool pool_ready; /* the stacks are made when first needed */
     struct memory_task tasks[PAWL_INFLIGHT_MAX];

@@ -223,6 +223,7 @@ static int attach(struct memory_session *m, const struct net_where *w, const paw
     }
     m->locker.seat = (struct seat){.space = &m->space, .me = &m->session, .ep = ep, .world = &world_real};
     m->locker.alone = memory_alone;
+    m->locker.together = &m->together;
     m->handle.design = m->space.design;
     m->handle.keys = m->locker.table.keys;
     /* Leases of others are judged by the longest that a session may have, so a longer one cannot be had. */
@@ -251,6 +252,7 @@ static void free_far(struct memory_session *m)
     far_close(m->far);
     if (m->pool_ready)
         fiber_pool_free(&m->pool);
+    together_free(&m->together);
     free(m->session.seen);
     free(m->session.shadow);
     free(m->session.ranges);

@@ -307,6 +307,34 @@ static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint
     return rc;
 }
 
+static int unlock_part(struct nodes *s, unsigned node, const pawl_grant *grants, unsigned count)
+{
+    struct pawl *at = nodes_opened(s, node);
+    pawl_grant part[PAWL_ALL_MAX];
+    unsigned n = 0;
+    for (unsigned i = 0; i < count; i++)
+        if (nodes_of_index(grants[i].index) == node)
+            part[n++] = grants[i];
+    return at && n ? at->ops->unlock_all(at, part, n) : 0;
+}
+
+static int unlock_all(struct pawl *p, const pawl_grant *grants, unsigned count)
+{
+    struct nodes *s = nodes_of(p);
+    struct pawl *at;
+    int rc = 0;
+    assert(count > 0 && count <= PAWL_ALL_MAX);
+    for (unsigned i = 0; i < count; i++) {
+        int known = nodes_of_grant(s, &grants[i], &at);
+        rc = rc ? rc : known;
+    }
+    for (unsigned node = 0; node < s->where.coordinators.count && rc != -PAWL_ELOST; node++) {
+        int ended = unlock_part(s, node, grants, count);
+        rc = rc ? rc : ended;
+    }
+    return nodes_told(s, rc);
+}
+
 /* ---- handles ---- */
 
 static int close_all(struct nodes *s)
@@ -339,6 +367,7 @@ static const struct session_ops nodes_ops = {
     .semaphore = semaphore,
     .unlock = unlock,
     .lock_all = lock_all,
+    .unlock_all = unlock_all,
     .convert = convert,
     .extend = extend,
     .check = check,

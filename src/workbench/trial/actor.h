@@ -13,6 +13,8 @@ struct actor_ops {
     int (*lock)(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out);
     int (*lock_all)(struct actor *a, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds);
     int (*unlock)(struct actor *a, const struct hold *h);
+    /* Several at once; what became of each is in `rc`. Null: one by one. */
+    void (*unlock_all)(struct actor *a, const struct hold *holds, unsigned count, int *rc);
     int (*convert)(struct actor *a, struct hold *h, enum pawl_mode mode, uint64_t deadline);
     /* Null where there are no data servers. Without `out` it is unlocked at once. */
     int (*lock_call)(struct actor *a, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, struct hold *out);

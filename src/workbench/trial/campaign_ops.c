@@ -286,19 +286,44 @@ bool campaign_excusable(int rc)
            rc == -PAWL_ELIMIT || rc == -FAB_EUNKNOWN;
 }
 
-int campaign_give_back(struct actor *a, uint64_t lock, const struct hold *h)
+static void gives_back(struct actor *a, uint64_t lock, const struct hold *h)
 {
-    struct campaign *c = campaign_of(a);
     note(a, h->mode == PAWL_SHARED ? "releases shared" : "releases exclusive", lock, h->token);
     const struct oracle_holder holder = holder_of(a, h);
-    oracle_releasing_range(&c->oracle, lock, &holder);
-    int rc = a->ops->unlock(a, h);
+    oracle_releasing_range(&campaign_of(a)->oracle, lock, &holder);
+}
+
+static int gave_back(struct actor *a, uint64_t lock, const struct hold *h, int rc)
+{
+    struct campaign *c = campaign_of(a);
     if (rc == -PAWL_ENOTOWNER && ends_at(a, h) <= sim_now(c->sim))
         return 0; /* it had ended by itself */
     if (rc && rc != -PAWL_ELOST && a->ops->valid(a))
         oracle_violation(&c->oracle, "I10: client %u could not release lock %" PRIu64 ": %s", campaign_who(a), lock,
                          pawl_strerror(rc));
     return rc;
+}
+
+int campaign_give_back(struct actor *a, uint64_t lock, const struct hold *h)
+{
+    gives_back(a, lock, h);
+    return gave_back(a, lock, h, a->ops->unlock(a, h));
+}
+
+/* At once, or one by one: the tokens decide, so that no number is drawn. */
+static int give_back_several(struct actor *a, const uint64_t *locks, const struct hold *holds, unsigned count)
+{
+    bool together = a->ops->unlock_all && holds[0].token % 2;
+    int rc[ACTOR_WANTS_MAX], first = 0;
+    for (unsigned i = 0; i < count && together; i++)
+        gives_back(a, locks[i], &holds[i]);
+    if (together)
+        a->ops->unlock_all(a, holds, count, rc);
+    for (unsigned i = 0; i < count; i++) {
+        int end = together ? gave_back(a, locks[i], &holds[i], rc[i]) : campaign_give_back(a, locks[i], &holds[i]);
+        first = first ? first : end;
+    }
+    return first;
 }
 
 /* The same readers and writers all the time: otherwise all would soon be readers that wait for each other's writers. */
@@ -380,11 +405,7 @@ int campaign_several_locks(struct actor *a)
     for (unsigned i = 0; i < n; i++)
         campaign_granted(a, locks[i], &holds[i]);
     enjoy(a, locks[0], &holds[0]);
-    for (unsigned i = 0; i < n; i++) {
-        int end = campaign_give_back(a, locks[i], &holds[i]);
-        rc = rc ? rc : end;
-    }
-    return rc;
+    return give_back_several(a, locks, holds, n);
 }
 
 /* Impatient clients give up at about the time at which a deadlock would be found. */

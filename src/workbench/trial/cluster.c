@@ -233,12 +233,15 @@ static void free_session(struct session *s)
 
 void cluster_free(struct cluster *c)
 {
-    for (unsigned i = 0; c->clients && i < c->params.clients; i++)
+    for (unsigned i = 0; c->clients && i < c->params.clients; i++) {
+        for (unsigned k = 0; k < CLUSTER_TASKS_MAX; k++)
+            together_free(&c->clients[i].tasks[k].together);
         for (unsigned k = 0; k < CLUSTER_NODES_MAX; k++) {
             free_session(&c->clients[i].at[k].session);
             if (c->clients[i].at[k].far)
                 node_sim_free(c->clients[i].at[k].far);
         }
+    }
     sim_give_back(c->clients);
     for (unsigned i = 0; i < CLUSTER_NODES_MAX; i++) {
         sim_give_back(c->nodes[i].seen);

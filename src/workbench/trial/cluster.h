@@ -64,6 +64,7 @@ struct cluster_task {
     unsigned number;
     struct fab_ep *ep;
     struct locker lockers[CLUSTER_NODES_MAX]; /* those of open sessions */
+    struct together_shelf together;
     bool ready[CLUSTER_NODES_MAX];
 };
 

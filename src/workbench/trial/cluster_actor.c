@@ -195,6 +195,27 @@ static int actor_lock_all(struct actor *a, const pawl_want *wants, unsigned coun
     return rc;
 }
 
+/* Node by node. */
+static void actor_unlock_all(struct actor *a, const struct hold *holds, unsigned count, int *rc)
+{
+    struct hold part[ACTOR_WANTS_MAX];
+    int ended[ACTOR_WANTS_MAX];
+    assert(count <= ACTOR_WANTS_MAX);
+    for (unsigned node = 0; node < cluster_task_of(a)->client->cluster->params.nodes; node++) {
+        const struct locker *l = NULL;
+        unsigned n = 0;
+        for (unsigned i = 0; i < count; i++)
+            if (node_of_hold(&holds[i]) == node)
+                part[n++] = hold_there(&holds[i]);
+        int none = n ? locker_at(a, node, &l) : 0;
+        if (n && !none)
+            locker_unlock_all(l, part, n, ended);
+        for (unsigned i = 0, k = 0; i < count; i++)
+            if (node_of_hold(&holds[i]) == node)
+                rc[i] = told(a, none ? none : ended[k++]);
+    }
+}
+
 /* ---- asking and tuning ---- */
 
 static int actor_layout(struct actor *a, pawl_key key, struct lock_layout *out)
@@ -295,6 +316,7 @@ const struct actor_ops cluster_actor_ops = {
     .lock = actor_lock,
     .lock_all = actor_lock_all,
     .unlock = actor_unlock,
+    .unlock_all = actor_unlock_all,
     .convert = actor_convert,
     .lock_range = actor_lock_range,
     .reshape = actor_reshape,

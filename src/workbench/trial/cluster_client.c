@@ -107,6 +107,7 @@ static void make_ready(struct cluster_task *task, unsigned node)
         start_again(task->client);
     task->lockers[node].seat = seat_of(s, s->far ? s->ep : task->ep);
     table_init(&task->lockers[node].table, &s->header, FAB_ADDR(s->node->host->id, 0));
+    task->lockers[node].together = &task->together;
     task->ready[node] = true;
 }
 
@@ -152,6 +153,7 @@ static void start_work(struct cluster_client *client)
         task->ep = client->at[0].far ? client->at[0].ep : sim_ep_new(c->fabric, client->process);
         assert(task->ep);
         memset(task->ready, 0, sizeof task->ready);
+        together_reset(&task->together); /* the process before this one may have died in the middle */
         make_ready(task, 0);
         if (client->done[i])
             continue;
