@@ -168,7 +168,8 @@ static const struct args serve_usage = {
         "the\n"
         "memory stays when this process ends. After kill -9 the program goes on with the clients that are connected: none is\n"
         "fenced, and none can connect, until the next start takes over. That needs root, or CAP_BPF and CAP_NET_ADMIN.\n\n"
-        "With --local clients on this machine use the memory directly. With --dev, too, that is for alock, and needs --pin.\n\n"
+        "With --local clients on this machine use the memory directly. With --dev or --on verbs, too, that is for alock; --dev "
+        "needs --pin.\n\n"
         "A space can have several memory nodes, with --locks locks each: start each with its --node, and otherwise the same\n"
         "options. Clients name all of them in their order: pawl://A,B:7070/NAME.\n\n"
         "With --on ofi clients reach the memory by libfabric (1.17 or later), with the provider of their network card or tcp. The\n"
@@ -535,14 +536,21 @@ static int serve_memory(const struct design *d, const struct knobs *knobs, enum 
 /* ---- what was asked for ---- */
 
 /* Options of a node under libfabric or libibverbs. */
-static int check_fabric(const struct args *usage, bool memory)
+static int check_fabric(const struct args *usage, const struct design *d)
 {
+    bool memory = d->substrates & DESIGN_ON_NODE;
     if (opts.on && strcmp(opts.on, "udp") != 0 && !on_library())
         return args_complain(usage, "--on is udp, ofi or verbs, not '%s'", opts.on);
     if (on_library() && !memory)
         return args_complain(usage, "--on %s is for designs on a memory node, and '%s' has none", opts.on, opts.design);
-    if (on_library() && (opts.devices || opts.local))
-        return args_complain(usage, "--on %s goes with neither --dev nor --local", opts.on);
+    if (on_library() && opts.devices)
+        return args_complain(usage, "--on %s does not go with --dev", opts.on);
+    if (on_library() && opts.local && !on_verbs())
+        return args_complain(usage, "--on %s does not go with --local: the provider may read by atomics, which are not the CPU's",
+                             opts.on);
+    if (on_library() && opts.local && !d->node_tends)
+        return args_complain(
+            usage, "atomics of the card are not the CPU's: with --on verbs, --local is for alock, and not for '%s'", opts.design);
     if (opts.provider && !on_library())
         return args_complain(usage, "--provider goes with --on ofi and --on verbs");
     return 0;
@@ -596,7 +604,7 @@ static int check_serve(const struct args *usage, const struct design **design)
                              opts.design);
     if ((*design)->substrates & DESIGN_ON_NODE && check_memory(usage))
         return EXIT_USAGE;
-    if (check_fabric(usage, (*design)->substrates & DESIGN_ON_NODE))
+    if (check_fabric(usage, *design))
         return EXIT_USAGE;
     if (check_kernel(usage, *design))
         return EXIT_USAGE;

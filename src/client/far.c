@@ -100,9 +100,9 @@ void *far_map(const struct node_udp *u, const char *space)
     return at == MAP_FAILED ? NULL : at;
 }
 
-void far_near(struct fab_near *n, struct fab_node *node, void *base, const struct space *s)
+void far_near(struct fab_near *n, const struct fab_near_way *way, const struct space *s)
 {
-    fab_near_init(n, node, base, s->slots, space_slot_addr(s, s->slot_count));
+    fab_near_init(n, way, s->slots, space_slot_addr(s, s->slot_count));
     if (s->design->node_tends)
         n->ep.node = FAB_NODE(s->locks);
 }

@@ -29,7 +29,7 @@ int far_check_place(const struct net_where *w, const char *name, const struct la
 void *far_map(const struct node_udp *u, const char *space);
 
 /* An endpoint of a process that has it mapped. To designs with a cohort of clients on the locks' node (node_tends) it is on it. */
-void far_near(struct fab_near *n, struct fab_node *node, void *base, const struct space *s);
+void far_near(struct fab_near *n, const struct fab_near_way *way, const struct space *s);
 
 /* An endpoint on the memory of a node whose verbs are not packets (VERBS_CAN_FABRIC), for the client that is connected. */
 int far_fabric_open(struct node_udp *u, const char *name, uint64_t deadline, struct fab_rdma **out);

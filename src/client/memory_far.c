@@ -162,11 +162,9 @@ static int open_session(struct memory_session *m)
     if (rc == -PAWL_ELIMIT)
         return explain(rc, "%s: all %u sessions are in use", m->name, m->space.slot_count);
     uint64_t own = (uint64_t)m->space.record_count * m->space.desc_size;
-    if (!rc && own && m->fabric)
-        rc = fab_rdma->set_own(m->fabric, m->session.home, own);
-    else if (!rc && own && !m->near.memory.base)
-        rc = fab_node_set_own(&m->far->node, m->session.home, own);
-    return rc;
+    if (rc || !own || m->near.memory.base)
+        return rc;
+    return m->fabric ? fab_rdma->set_own(m->fabric, m->session.home, own) : fab_node_set_own(&m->far->node, m->session.home, own);
 }
 
 static void *library_thread(void *arg)
@@ -187,12 +185,9 @@ static void *library_thread(void *arg)
 /* ---- opening ---- */
 
 /* A process that said that it would use the memory directly, and cannot, connects once more without saying so. */
-static int connect_node(struct memory_session *m, const struct net_where *w)
+static int connect_near(struct memory_session *m, const struct net_where *w)
 {
-    uint64_t deadline = w->deadline;
-    int rc = far_open(w, m->name, w->through_node ? 0 : fab_shm_proof(), deadline, &m->far);
-    if (!rc && m->far->node.can & VERBS_CAN_FABRIC)
-        return far_fabric_open(m->far, m->name, deadline, &m->fabric);
+    int rc = far_open(w, m->name, w->through_node ? 0 : fab_shm_proof(), w->deadline, &m->far);
     if (rc || !(m->far->node.can & VERBS_CAN_NEAR))
         return rc;
     m->near.memory.base = far_map(m->far, w->space);
@@ -200,7 +195,15 @@ static int connect_node(struct memory_session *m, const struct net_where *w)
         return 0;
     far_close(m->far);
     m->far = NULL;
-    return far_open(w, m->name, 0, deadline, &m->far);
+    return far_open(w, m->name, 0, w->deadline, &m->far);
+}
+
+static int connect_node(struct memory_session *m, const struct net_where *w)
+{
+    int rc = connect_near(m, w);
+    if (rc || !(m->far->node.can & VERBS_CAN_FABRIC))
+        return rc;
+    return far_fabric_open(m->far, m->name, w->deadline, &m->fabric);
 }
 
 static int attach(struct memory_session *m, const struct net_where *w, const pawl_options *o)
@@ -218,7 +221,11 @@ static int attach(struct memory_session *m, const struct net_where *w, const paw
     layout_space(h, 0, &m->space);
     table_init(&m->locker.table, h, 0);
     if (m->near.memory.base) {
-        far_near(&m->near, &m->far->node, m->near.memory.base, &m->space);
+        const struct fab_near_way way = {.far = ep,
+                                         .dead = m->fabric ? fab_rdma->dead(m->fabric) : &m->far->node.dead,
+                                         .changes = &m->far->node.changes,
+                                         .base = m->near.memory.base};
+        far_near(&m->near, &way, &m->space);
         ep = &m->near.ep;
     }
     m->locker.seat = (struct seat){.space = &m->space, .me = &m->session, .ep = ep, .world = &world_real};

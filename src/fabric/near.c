@@ -21,10 +21,9 @@ static bool is_slot(const struct fab_near *n, fab_addr addr)
     return offset >= n->slots && offset < n->slots_end;
 }
 
-/* Facts that the node has told this client, to whichever of its threads. */
 static int dead(const struct fab_near *n)
 {
-    return __atomic_load_n(&n->node->dead, __ATOMIC_RELAXED);
+    return __atomic_load_n(n->dead, __ATOMIC_RELAXED);
 }
 
 static int near_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count)
@@ -34,7 +33,7 @@ static int near_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count)
     for (unsigned i = 0; i < count; i++)
         through_node |= is_slot(n, ops[i].addr);
     if (through_node)
-        return n->node->fab.ops->batch(&n->node->fab, ops, count);
+        return n->far->ops->batch(n->far, ops, count);
     int rc = dead(n);
     for (unsigned i = 0; i < count && !rc; i++) {
         struct fab_op here = ops[i];
@@ -112,7 +111,7 @@ static int near_wait(struct fab_ep *ep, const struct fab_cond *conds, unsigned c
             return dead(n);
         struct fab_parking *fiber = fab_parking_get();
         if (fiber) { /* it is told that it was cancelled, too, even at the deadline */
-            fiber->seen = __atomic_load_n(&n->node->changes, __ATOMIC_ACQUIRE);
+            fiber->seen = __atomic_load_n(n->changes, __ATOMIC_ACQUIRE);
             int rc = fiber->park(fiber, min_u64(deadline, now + NAP_NS), true);
             if (rc)
                 return rc;
@@ -174,7 +173,7 @@ static int near_recv(struct fab_ep *ep, struct fab_msg *out, uint64_t deadline)
 static int near_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)
 {
     struct fab_near *n = near_of(ep);
-    return n->node->fab.ops->fence(&n->node->fab, peer, proof);
+    return n->far->ops->fence(n->far, peer, proof);
 }
 
 static const struct fab_ops near_ops = {
@@ -192,9 +191,10 @@ static const struct fab_ops near_ops = {
     .local_fence = near_local_fence,
 };
 
-void fab_near_init(struct fab_near *n, struct fab_node *node, void *base, fab_addr slots, fab_addr slots_end)
+void fab_near_init(struct fab_near *n, const struct fab_near_way *way, fab_addr slots, fab_addr slots_end)
 {
-    *n = (struct fab_near){.ep = node->fab, .node = node, .slots = slots, .slots_end = slots_end};
+    *n = (struct fab_near){
+        .ep = *way->far, .far = way->far, .dead = way->dead, .changes = way->changes, .slots = slots, .slots_end = slots_end};
     n->ep.ops = &near_ops;
-    fab_shm_init(&n->memory, base, node->fab.size);
+    fab_shm_init(&n->memory, way->base, way->far->size);
 }

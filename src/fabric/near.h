@@ -8,16 +8,24 @@
 #ifndef PAWL_FABRIC_NEAR_H
 #define PAWL_FABRIC_NEAR_H
 
-#include "fabric/node.h"
+#include "fabric/fabric.h"
 
 struct fab_near {
-    struct fab_ep ep;     /* what the client uses */
-    struct fab_ep memory; /* the mapped memory */
-    struct fab_node *node;
+    struct fab_ep ep;        /* what the client uses */
+    struct fab_ep memory;    /* the mapped memory */
+    struct fab_ep *far;      /* verbs that are sent */
+    const int *dead;         /* what the node has told this client, to whichever of its threads: no verb of it counts; 0: nothing */
+    const uint64_t *changes; /* fab_node.changes of the session; null: it has no operations on fibers */
     fab_addr slots, slots_end;
 };
 
-/* `node` is connected, and stays where it is. */
-void fab_near_init(struct fab_near *n, struct fab_node *node, void *base, fab_addr slots, fab_addr slots_end);
+/* `far` is connected, and stays where it is. The rest as above. */
+struct fab_near_way {
+    struct fab_ep *far;
+    const int *dead;
+    const uint64_t *changes;
+    void *base;
+};
+void fab_near_init(struct fab_near *n, const struct fab_near_way *way, fab_addr slots, fab_addr slots_end);
 
 #endif

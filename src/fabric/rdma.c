@@ -227,7 +227,7 @@ int rdma_ready(struct fab_rdma *o, uint64_t until)
     if (!rc)
         rc = begin_again(o, max_u64(until, rdma_patience(o)));
     else if (rc == -FAB_EFENCED)
-        o->dead = rc;
+        __atomic_store_n(&o->dead, rc, __ATOMIC_RELAXED);
     o->renewing = false;
     return rc && rc != -FAB_EFENCED ? -FAB_EUNKNOWN : rc;
 }
@@ -421,7 +421,7 @@ void rdma_store(struct fab_rdma *o, const struct fab_op *op)
         rdma_flush(o);
         struct flight *f = store_flight(o);
         if (!f) { /* the node has not answered for a lease, and later verbs must not take effect without this store */
-            o->dead = o->dead ? o->dead : -FAB_EFENCED;
+            __atomic_store_n(&o->dead, o->dead ? o->dead : -FAB_EFENCED, __ATOMIC_RELAXED);
             return;
         }
         fill(o, f, &write, skip, true);
@@ -518,6 +518,11 @@ uint32_t fab_rdma_renewals(const struct fab_rdma *o)
     return o->number;
 }
 
+const int *fab_rdma_dead(const struct fab_rdma *o)
+{
+    return &o->dead;
+}
+
 struct fab_ep *fab_rdma_ep(struct fab_rdma *o)
 {
     return &o->ep;
@@ -540,6 +545,7 @@ const struct fab_rdma_driver driver_rdma = {
     .ep = fab_rdma_ep,
     .close = fab_rdma_close,
     .renewals = fab_rdma_renewals,
+    .dead = fab_rdma_dead,
     .on_pending = fab_rdma_on_pending,
     .flush = fab_rdma_flush,
     .gathers = fab_rdma_gathers,

@@ -99,6 +99,7 @@ int fab_rdma_open(const struct verbs_way *way, uint64_t size, const struct fab_r
 struct fab_ep *fab_rdma_ep(struct fab_rdma *o);
 void fab_rdma_close(struct fab_rdma *o);              /* may be null */
 uint32_t fab_rdma_renewals(const struct fab_rdma *o); /* how often it went on under a new key */
+const int *fab_rdma_dead(const struct fab_rdma *o);   /* 0 until the node has shut this client out; changes atomically */
 
 /* Sets what is called when stores are gathered. Before other threads use the endpoint. */
 void fab_rdma_on_pending(struct fab_rdma *o, void (*pending)(void *ctx), void *ctx);
@@ -116,6 +117,7 @@ struct fab_rdma_driver {
     struct fab_ep *(*ep)(struct fab_rdma *o);
     void (*close)(struct fab_rdma *o);
     uint32_t (*renewals)(const struct fab_rdma *o);
+    const int *(*dead)(const struct fab_rdma *o);
     void (*on_pending)(struct fab_rdma *o, void (*pending)(void *ctx), void *ctx);
     bool (*flush)(struct fab_rdma *o);
     bool (*gathers)(struct fab_rdma *o);

@@ -111,16 +111,19 @@ static void format(struct memory_node *m)
 static int place_memory(struct memory_node *m, uint32_t clients)
 {
     const struct memory_home *home = m->p.home;
-    const struct memory_need need = {.bytes = m->care.header.total_bytes,
-                                     .clients = clients,
-                                     .space = rack_short_id(&m->identity),
-                                     .life = (uint32_t)(m->p.layout.birth >> LIFE_SHIFT),
-                                     .at = m->udp.at,
-                                     .lease_ns = m->p.layout.lease_ns,
-                                     .caps = m->p.layout.caps,
-                                     .fresh = m->p.fresh};
+    struct memory_need need = {.bytes = m->care.header.total_bytes,
+                               .clients = clients,
+                               .space = rack_short_id(&m->identity),
+                               .life = (uint32_t)(m->p.layout.birth >> LIFE_SHIFT),
+                               .at = m->udp.at,
+                               .lease_ns = m->p.layout.lease_ns,
+                               .caps = m->p.layout.caps,
+                               .fresh = m->p.fresh};
     m->place.life = need.life;
-    int rc = home ? home->open(home->ctx, &need, &m->place) : make_memory(m, need.bytes, &m->place);
+    int rc = !home || (m->p.local && home->takes_memory) ? make_memory(m, need.bytes, &m->place) : 0;
+    need.memory = m->place.memory;
+    if (!rc && home)
+        rc = home->open(home->ctx, &need, &m->place);
     if (rc)
         return rc;
     m->place.found = m->place.found && ((const struct layout_header *)m->place.memory)->magic;
@@ -133,8 +136,9 @@ static int place_memory(struct memory_node *m, uint32_t clients)
 /* After the memory is formatted, and before a client asks. */
 static int let_others_in(struct memory_node *m)
 {
-    int rc = m->p.local && m->p.home ? show_map(m) : 0;
-    if (!rc && m->p.local && m->p.layout.design->node_tends)
+    const struct memory_home *home = m->p.home;
+    int rc = m->p.local && home && home->pinned ? show_map(m) : 0;
+    if (!rc && m->p.local && m->p.layout.design->node_tends && !(home && home->tend))
         rc = memory_tend_start(&m->tend, m->p.space, m->udp.at, m->place.memory, &m->care);
     return rc;
 }
@@ -180,7 +184,7 @@ int memory_node_open(struct memory_node *m, const struct memory_node_params *p)
     m->udp.fd = m->file = -1;
     m->identity = coord_identity_of_name(p->space);
     m->p.layout.caps = p->home ? p->home->caps : p->local ? MEMORY_NODE_LOCAL_CAPS : MEMORY_NODE_CAPS;
-    assert(!p->home || !p->local || (p->home->pinned && p->layout.design->node_tends));
+    assert(!p->home || !p->local || ((p->home->pinned || p->home->takes_memory) && p->layout.design->node_tends));
     m->p.layout.birth = world_birth(&world_real);
     int rc = care_format(&m->care, &m->p.layout);
     if (rc == -EINVAL || rc == -EFBIG)

@@ -23,6 +23,7 @@ struct memory_need {
     uint64_t lease_ns;
     uint32_t caps; /* of the space */
     bool fresh;
+    void *memory; /* that clients on this machine map, too, and that is the home's from now on; null: the home has its own */
 };
 struct memory_place {
     void *memory;               /* zero, */
@@ -40,7 +41,8 @@ struct memory_home {
     void (*tend)(void *ctx, uint64_t now);                      /* every look; null: clients look after each other */
     uint32_t can;                                               /* enum verbs_can, beside those of the capabilities */
     void (*close)(void *ctx);
-    const char *pinned; /* a map of the kernel that is the memory; null: clients on this machine cannot map it */
+    const char *pinned; /* a map of the kernel that is the memory, and that clients on this machine map, too; null: none */
+    bool takes_memory;  /* memory_need.memory; with neither, clients on this machine cannot map it */
 };
 
 struct memory_node_params {
@@ -49,8 +51,8 @@ struct memory_node_params {
     const char *space;
     struct net_addr at;
     const struct seal_ring *ring; /* the cluster's keys; null or none: packets are not tagged */
-    bool local; /* clients on this machine may use the memory directly; all clients poll then. With a `home` that is pinned only,
-                   and for designs with node_tends */
+    bool local; /* clients on this machine may use the memory directly; all clients poll then. With a `home` that is pinned or
+                   takes memory, and then for designs with node_tends */
     bool fresh; /* no client holds anything from before: serve at once, without waiting for a lease */
     uint64_t spin_ns;
     uint64_t mistakes; /* of the executor, on purpose (dataplane/mistake.h); not with `home` */

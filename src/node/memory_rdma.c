@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "node/memory_rdma.h"
+#include "client/far.h"
 #include "dataplane/mistake.h"
 #include "fabric/shm.h"
 #include "lib/explain.h"
@@ -32,7 +33,7 @@ static int fence(void *ctx, uint32_t peer, uint64_t proof)
         c->fenced = up_to;
     if (!verbs_connected(c))
         shut(o, peer);
-    return 0;
+    return c->near && fab_shm_gone(c->near, 0) ? -EAGAIN : 0; /* a process that changes memory by itself: only its end is certain */
 }
 
 static int renew_own(void *ctx, uint32_t number, uint64_t deadline, struct verbs_way *way)
@@ -133,7 +134,9 @@ static int open_memory(void *ctx, const struct memory_need *need, struct memory_
     struct memory_rdma *o = ctx;
     assert(need->clients <= o->clients);
     o->need = *need;
-    void *memory = mmap(NULL, need->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *memory = need->memory
+                       ? need->memory
+                       : mmap(NULL, need->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return explain(-errno, "cannot map %llu bytes of lock memory: %s (lower --locks, --sessions or --holds)",
                        (unsigned long long)need->bytes, strerror(errno));
@@ -164,6 +167,11 @@ static int begin(void *ctx, struct care *care)
         return rc;
     care->seat.ep = fab_rdma_ep(o->own);
     care->seat.ep->caps = o->need.caps;
+    if (o->need.memory) { /* it recovers from lost sessions of the local cohort */
+        const struct fab_near_way near = {.far = care->seat.ep, .dead = fab_rdma_dead(o->own), .base = o->memory};
+        far_near(&o->near, &near, &care->space);
+        care->seat.ep = &o->near.ep;
+    }
     o->care = care;
     return 0;
 }
@@ -206,6 +214,7 @@ int memory_rdma_home(struct memory_rdma *o, struct memory_home *out)
                                 .execute = execute,
                                 .shut = shut,
                                 .tend = tend,
+                                .takes_memory = !strcmp(o->provider, RDMA_VERBS),
                                 .close = close_memory};
     return 0;
 }

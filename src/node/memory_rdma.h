@@ -7,6 +7,7 @@
 #ifndef PAWL_NODE_MEMORY_RDMA_H
 #define PAWL_NODE_MEMORY_RDMA_H
 
+#include "fabric/near.h"
 #include "fabric/rdma.h"
 #include "node/memory.h"
 
@@ -25,6 +26,7 @@ struct memory_rdma {
     struct memory_need need;
     struct verbs_client *table;
     void *memory;
+    struct fab_near near; /* the process's endpoint where clients on this machine have the memory mapped, too */
     struct care *care;
     struct sighting *seen;
     uint64_t tend_ns, failed;

@@ -25,7 +25,8 @@ static int connect_itself(struct memory_tend *t)
         return rc;
     assert(t->far);
     t->far->node.fab.caps = t->care->header.caps;
-    far_near(&t->near, &t->far->node, t->memory, &t->care->space);
+    const struct fab_near_way way = {.far = &t->far->node.fab, .dead = &t->far->node.dead, .base = t->memory};
+    far_near(&t->near, &way, &t->care->space);
     t->care->seat.ep = &t->near.ep;
     return 0;
 }
