@@ -18,6 +18,7 @@ static struct bank bank = {.workload = "mobile",
                            .port = 6379,
                            .accounts = 1000000,
                            .zipf = 900,
+                           .tellers = 1,
                            .lifetime_ns = 10 * NS_PER_S,
                            .delay_ns = 200 * NS_PER_MS};
 static struct crowd crowd = {.clients = 16, .ns = NS_PER_S, .stop_ns = 2 * NS_PER_S, .work = bank_work, .user = &bank};
@@ -49,6 +50,11 @@ static const struct arg table[] = {
      .help = "RedLock: longest pause before the next try; default 0.2",
      .to = &bank.delay_ns},
     {.name = "clients", .kind = ARG_U64, .metavar = "N", .help = "run: processes; default 16", .to = &crowd.clients},
+    {.name = "tellers",
+     .kind = ARG_U64,
+     .metavar = "N",
+     .help = "run: transactions of a process at once, on one connection and session; default 1",
+     .to = &bank.tellers},
     {.name = "seconds", .kind = ARG_DURATION, .metavar = "S", .help = "run: how long; default 1", .to = &crowd.ns},
     {.name = "kills", .kind = ARG_U64, .metavar = "N", .help = "run: clients killed meanwhile", .to = &crowd.kills},
     {.name = "stops", .kind = ARG_U64, .metavar = "N", .help = "run: clients stopped meanwhile", .to = &crowd.stops},
@@ -76,7 +82,7 @@ static int stop_transfer(unsigned number)
     c.report = &report;
     if (bank_connect(&c, &bank, number) || bank_take(&c, &t))
         kit_die("client %u: %s", number, pawl_explain());
-    store_read(&c, &t, balance);
+    bank_read(&c, &t, balance);
     if (!number)
         raise(SIGSTOP);
     int rc = bank_write(&c, &t, balance);
@@ -121,8 +127,11 @@ int main(int argc, char **argv)
     if (!known || bank.accounts < 4 || bank.accounts > UINT32_MAX / 2 ||
         zipf_init(&bank.zipf_table, bank.accounts, (uint32_t)min_u64(bank.zipf, ZIPF_EXPONENT_MAX)))
         return args_complain(&args, "no such workload, or 4 to 2G accounts");
+    if (!bank.tellers || bank.tellers > TELLERS_MAX)
+        return args_complain(&args, "--tellers: 1 to %u", TELLERS_MAX);
     json_open(&j, stdout);
     if (!strcmp(what, "run")) {
+        crowd.work = bank.tellers > 1 ? bank_flow : bank_work;
         rc = crowd_run(&crowd);
         crowd_json(&crowd, &j);
         crowd_free(&crowd);

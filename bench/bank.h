@@ -12,6 +12,7 @@
 #define TXN_SLOTS 3        /* an amalgamation has three */
 #define BALANCE_FIRST 1000 /* of every balance */
 #define REDLOCK_VALUE 24
+#define TELLERS_MAX 20u /* each may have a lock and two releases in flight, of PAWL_INFLIGHT_MAX */
 
 /* A slot is a balance with a lock: an account's (mobile banking), or savings and checking of a customer (SmallBank). */
 struct bank_txn {
@@ -35,6 +36,7 @@ struct bank {
     uint64_t port, db;       /* of Redis */
     uint64_t accounts, zipf; /* exponent in thousandths */
     uint64_t lifetime_ns;    /* RedLock: after which a lock ends by itself */
+    uint64_t tellers;        /* transactions of a process at once; 1: it waits for each reply */
     uint64_t delay_ns;       /* RedLock: the longest pause before the next try */
     struct zipf zipf_table;
 };
@@ -60,26 +62,39 @@ static inline uint64_t bank_slots(const struct bank *b)
 redisContext *store_connect(const struct bank *b);
 void store_fill(const struct bank *b, redisContext *r);
 int64_t store_missing(const struct bank *b, redisContext *r); /* money that should be there and is not; negative: too much */
-void store_look_up(struct bank_client *c, const struct bank_txn *t);
-void store_read(struct bank_client *c, const struct bank_txn *t, int64_t balance[TXN_SLOTS]);
 
+/* A transaction's commands are sent by store_ask_..., and their replies are taken in that order. */
+void store_ask_names(struct bank_client *c, const struct bank_txn *t);
+void store_take_names(const struct bank_txn *t, const redisReply *reply);
+void store_ask_balances(struct bank_client *c, const struct bank_txn *t);
+void store_take_balances(const struct bank_txn *t, const redisReply *reply, int64_t balance[TXN_SLOTS]);
 /* All balances or none: false if a token is lower than one that the slot has seen. */
-bool store_write(struct bank_client *c, const struct bank_txn *t, const int64_t balance[TXN_SLOTS], int64_t sum);
+void store_ask_write(struct bank_client *c, const struct bank_txn *t, const pawl_grant *grants, const int64_t balance[TXN_SLOTS],
+                     int64_t sum);
+bool store_take_write(const redisReply *reply);
+redisReply *store_reply(struct bank_client *c); /* waits for the next one */
 
-/* RedLock on one server, as the documentation of Redis has it. */
-void redlock_take(struct bank_client *c, unsigned i, uint64_t slot);
-void redlock_give(struct bank_client *c, unsigned i, uint64_t slot);
+/* RedLock on one server, as the documentation of Redis has it. `value` tells the client's lock from others'. */
+void redlock_ask(struct bank_client *c, uint64_t slot, char value[REDLOCK_VALUE]);
+bool redlock_take(const redisReply *reply);
+uint64_t redlock_pause(struct bank_client *c); /* before the next try: half of the delay to all of it, as the libraries draw it */
+void redlock_give(struct bank_client *c, uint64_t slot, const char *value);
 
 /* ---- the application (bank_app.c) ---- */
 
 void bank_draw(struct bank_client *c, struct bank_txn *t);
 
+void bank_read(struct bank_client *c, const struct bank_txn *t, int64_t balance[TXN_SLOTS]);
+
 /* In three steps, between which the client may be stopped. take and write: 0, or -PAWL_ELOST: it is not done. */
 int bank_take(struct bank_client *c, const struct bank_txn *t);
 int bank_write(struct bank_client *c, const struct bank_txn *t, const int64_t balance[TXN_SLOTS]);
+int64_t bank_after(const struct bank_txn *t, const int64_t balance[TXN_SLOTS], int64_t after[TXN_SLOTS]); /* money made */
+bool bank_writes(const struct bank_txn *t);
 void bank_give(struct bank_client *c, const struct bank_txn *t);
 
 int bank_connect(struct bank_client *c, const struct bank *b, unsigned number); /* Redis, and a session */
 void bank_work(struct crowd *crowd, unsigned number);                           /* of a crowd whose user is the bank */
+void bank_flow(struct crowd *crowd, unsigned number); /* the same, several transactions of a process at once (bank_flow.c) */
 
 #endif

@@ -117,8 +117,15 @@ int bank_take(struct bank_client *c, const struct bank_txn *t)
     if (!t->locks)
         return 0;
     for (unsigned i = 0; i < t->count; i++) {
-        if (!c->p)
-            redlock_take(c, i, t->slot[i]);
+        for (bool granted = c->p != NULL; !granted;) {
+            redlock_ask(c, t->slot[i], c->value[i]);
+            redisReply *reply = store_reply(c);
+            granted = redlock_take(reply);
+            freeReplyObject(reply);
+            c->report->conflicts += !granted;
+            if (!granted)
+                kit_sleep(redlock_pause(c));
+        }
         wants[i] = (pawl_want){.key = pawl_id(t->slot[i]), .mode = t->writes[i] ? PAWL_EXCLUSIVE : PAWL_SHARED};
     }
     return !c->p           ? 0
@@ -126,28 +133,54 @@ int bank_take(struct bank_client *c, const struct bank_txn *t)
                            : pawl_lock_all(c->p, wants, t->count, pawl_in(WAIT_NS), c->grants);
 }
 
-int bank_write(struct bank_client *c, const struct bank_txn *t, const int64_t balance[TXN_SLOTS])
+void bank_read(struct bank_client *c, const struct bank_txn *t, int64_t balance[TXN_SLOTS])
 {
-    int64_t after[TXN_SLOTS], sum = 0;
+    store_ask_balances(c, t);
+    redisReply *reply = store_reply(c);
+    store_take_balances(t, reply, balance);
+    freeReplyObject(reply);
+}
+
+bool bank_writes(const struct bank_txn *t)
+{
     bool any = false;
-    memcpy(after, balance, sizeof after);
-    for (unsigned i = 0; i < t->count; i++) {
-        after[i] = t->all[i] ? 0 : after[i] + t->change[i];
+    for (unsigned i = 0; i < t->count; i++)
         any = any || t->writes[i];
-    }
+    return any;
+}
+
+int64_t bank_after(const struct bank_txn *t, const int64_t balance[TXN_SLOTS], int64_t after[TXN_SLOTS])
+{
+    int64_t sum = 0;
+    for (unsigned i = 0; i < t->count; i++)
+        after[i] = t->all[i] ? 0 : balance[i] + t->change[i];
     for (unsigned i = 0; i < t->count && t->moves_all; i++)
         after[t->to] += t->all[i] ? balance[i] : 0;
     for (unsigned i = 0; i < t->count; i++)
         sum += after[i] - balance[i];
-    return !any || store_write(c, t, after, sum) ? 0 : -PAWL_ELOST;
+    return sum;
+}
+
+int bank_write(struct bank_client *c, const struct bank_txn *t, const int64_t balance[TXN_SLOTS])
+{
+    int64_t after[TXN_SLOTS] = {0}, made = bank_after(t, balance, after);
+    if (!bank_writes(t))
+        return 0;
+    store_ask_write(c, t, c->grants, after, made);
+    redisReply *reply = store_reply(c);
+    bool written = store_take_write(reply);
+    freeReplyObject(reply);
+    return written ? 0 : -PAWL_ELOST;
 }
 
 void bank_give(struct bank_client *c, const struct bank_txn *t)
 {
     if (!t->locks)
         return;
-    for (unsigned i = 0; i < t->count && !c->p; i++)
-        redlock_give(c, i, t->slot[i]);
+    for (unsigned i = 0; i < t->count && !c->p; i++) {
+        redlock_give(c, t->slot[i], c->value[i]);
+        freeReplyObject(store_reply(c));
+    }
     if (c->p && t->count == 1)
         pawl_unlock(c->p, c->grants);
     else if (c->p)
@@ -160,11 +193,15 @@ static void transaction(struct bank_client *c, struct crowd *crowd)
     int64_t balance[TXN_SLOTS];
     bank_draw(c, &t);
     uint64_t begin = kit_now();
-    if (t.names)
-        store_look_up(c, &t);
+    if (t.names) {
+        store_ask_names(c, &t);
+        redisReply *reply = store_reply(c);
+        store_take_names(&t, reply);
+        freeReplyObject(reply);
+    }
     int rc = bank_take(c, &t);
     if (!rc) {
-        store_read(c, &t, balance);
+        bank_read(c, &t, balance);
         rc = bank_write(c, &t, balance);
         c->report->refused += rc != 0;
         bank_give(c, &t); /* of a lost session: in vain */

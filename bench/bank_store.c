@@ -158,92 +158,124 @@ int64_t store_missing(const struct bank *b, redisContext *r)
 
 #define TXN_WORDS (6 + 4 * TXN_SLOTS)
 
-void store_look_up(struct bank_client *c, const struct bank_txn *t)
-{
+/* Room for the words of a transaction, on the caller's stack. */
+struct txn_words {
     struct words w;
-    words_open(&w, TXN_WORDS);
-    add_word(&w, "MGET");
-    for (unsigned i = 0; i < t->names; i++)
-        add_word(&w, "n:%" PRIu64, t->customer[i]);
-    redisReply *reply = ask_words(c->redis, &w, REDIS_REPLY_ARRAY);
-    for (unsigned i = 0; i < t->names; i++)
-        if (reply->element[i]->type != REDIS_REPLY_STRING || strtoull(reply->element[i]->str, NULL, 10) != t->customer[i])
-            kit_die("a customer is missing");
-    freeReplyObject(reply);
-    words_close(&w);
+    char text[TXN_WORDS][KEY_LEN];
+    const char *word[TXN_WORDS];
+};
+
+static struct words *txn_words(struct txn_words *w)
+{
+    for (unsigned i = 0; i < TXN_WORDS; i++)
+        w->word[i] = w->text[i];
+    w->w = (struct words){.room = TXN_WORDS, .text = w->text, .word = w->word};
+    return &w->w;
 }
 
-void store_read(struct bank_client *c, const struct bank_txn *t, int64_t balance[TXN_SLOTS])
+void store_ask_names(struct bank_client *c, const struct bank_txn *t)
 {
-    struct words w;
-    words_open(&w, TXN_WORDS);
-    add_word(&w, "MGET");
+    struct txn_words room;
+    struct words *w = txn_words(&room);
+    add_word(w, "MGET");
+    for (unsigned i = 0; i < t->names; i++)
+        add_word(w, "n:%" PRIu64, t->customer[i]);
+    redisAppendCommandArgv(c->redis, (int)w->count, w->word, NULL);
+}
+
+void store_take_names(const struct bank_txn *t, const redisReply *reply)
+{
+    for (unsigned i = 0; i < t->names; i++)
+        if (reply->type != REDIS_REPLY_ARRAY || reply->element[i]->type != REDIS_REPLY_STRING ||
+            strtoull(reply->element[i]->str, NULL, 10) != t->customer[i])
+            kit_die("a customer is missing");
+}
+
+void store_ask_balances(struct bank_client *c, const struct bank_txn *t)
+{
+    struct txn_words room;
+    struct words *w = txn_words(&room);
+    add_word(w, "MGET");
     for (unsigned i = 0; i < t->count; i++)
-        add_word(&w, "b:%" PRIu64, t->slot[i]);
-    redisReply *reply = ask_words(c->redis, &w, REDIS_REPLY_ARRAY);
+        add_word(w, "b:%" PRIu64, t->slot[i]);
+    redisAppendCommandArgv(c->redis, (int)w->count, w->word, NULL);
+}
+
+void store_take_balances(const struct bank_txn *t, const redisReply *reply, int64_t balance[TXN_SLOTS])
+{
     for (unsigned i = 0; i < t->count; i++) {
-        if (reply->element[i]->type != REDIS_REPLY_STRING)
+        if (reply->type != REDIS_REPLY_ARRAY || reply->element[i]->type != REDIS_REPLY_STRING)
             kit_die("a balance is missing");
         balance[i] = strtoll(reply->element[i]->str, NULL, 10);
     }
-    freeReplyObject(reply);
-    words_close(&w);
 }
 
-bool store_write(struct bank_client *c, const struct bank_txn *t, const int64_t balance[TXN_SLOTS], int64_t sum)
+void store_ask_write(struct bank_client *c, const struct bank_txn *t, const pawl_grant *grants, const int64_t balance[TXN_SLOTS],
+                     int64_t sum)
 {
-    struct words w;
+    struct txn_words room;
+    struct words *w = txn_words(&room);
     unsigned n = 0;
     bool fenced = c->p && !c->bank->unfenced;
     for (unsigned i = 0; i < t->count; i++)
         n += t->writes[i];
-    words_open(&w, TXN_WORDS);
-    add_word(&w, "EVALSHA");
-    add_word(&w, "%s", write_sha);
-    add_word(&w, "%u", fenced ? 2 * n : n);
+    add_word(w, "EVALSHA");
+    add_word(w, "%s", write_sha);
+    add_word(w, "%u", fenced ? 2 * n : n);
     for (unsigned i = 0; i < t->count; i++)
         if (t->writes[i])
-            add_word(&w, "b:%" PRIu64, t->slot[i]);
+            add_word(w, "b:%" PRIu64, t->slot[i]);
     for (unsigned i = 0; i < t->count && fenced; i++)
         if (t->writes[i])
-            add_word(&w, "f:%s:%" PRIu64, c->bank->tag, t->slot[i]);
-    add_word(&w, "%u", n);
+            add_word(w, "f:%s:%" PRIu64, c->bank->tag, t->slot[i]);
+    add_word(w, "%u", n);
     for (unsigned i = 0; i < t->count; i++)
         if (t->writes[i])
-            add_word(&w, "%" PRId64, balance[i]);
+            add_word(w, "%" PRId64, balance[i]);
     for (unsigned i = 0; i < t->count && fenced; i++)
         if (t->writes[i])
-            add_word(&w, TOKEN_DIGITS, c->grants[i].token);
-    add_word(&w, "%" PRId64, sum);
-    redisReply *reply = ask_words(c->redis, &w, REDIS_REPLY_INTEGER);
-    bool written = reply->integer == 1;
-    freeReplyObject(reply);
-    words_close(&w);
-    return written;
+            add_word(w, TOKEN_DIGITS, grants[i].token);
+    add_word(w, "%" PRId64, sum);
+    redisAppendCommandArgv(c->redis, (int)w->count, w->word, NULL);
+}
+
+bool store_take_write(const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_INTEGER)
+        kit_die("Redis answers '%s'", reply->str ? reply->str : "");
+    return reply->integer == 1;
+}
+
+redisReply *store_reply(struct bank_client *c)
+{
+    redisReply *reply = NULL;
+    if (redisGetReply(c->redis, (void **)&reply) != REDIS_OK || !reply)
+        kit_die("Redis: %s", c->redis->errstr);
+    return reply;
 }
 
 /* ---- RedLock ---- */
 
-void redlock_take(struct bank_client *c, unsigned i, uint64_t slot)
+void redlock_ask(struct bank_client *c, uint64_t slot, char value[REDLOCK_VALUE])
 {
-    const struct bank *b = c->bank;
-    snprintf(c->value[i], REDLOCK_VALUE, "%016" PRIx64, rng_next(&c->rng));
-    for (;;) {
-        redisReply *reply = redisCommand(c->redis, "SET l:%llu %s NX PX %llu", (unsigned long long)slot, c->value[i],
-                                         (unsigned long long)(b->lifetime_ns / NS_PER_MS));
-        if (!reply)
-            kit_die("Redis: %s", c->redis->errstr);
-        bool granted = reply->type == REDIS_REPLY_STATUS;
-        freeReplyObject(reply);
-        if (granted)
-            return;
-        c->report->conflicts++;
-        kit_sleep(rng_between(&c->rng, b->delay_ns / 2, b->delay_ns)); /* the libraries draw half of the delay to all of it */
-    }
+    snprintf(value, REDLOCK_VALUE, "%016" PRIx64, rng_next(&c->rng));
+    redisAppendCommand(c->redis, "SET l:%llu %s NX PX %llu", (unsigned long long)slot, value,
+                       (unsigned long long)(c->bank->lifetime_ns / NS_PER_MS));
 }
 
-void redlock_give(struct bank_client *c, unsigned i, uint64_t slot)
+bool redlock_take(const redisReply *reply)
 {
-    redisAppendCommand(c->redis, "EVALSHA %s 1 l:%llu %s", release_sha, (unsigned long long)slot, c->value[i]);
-    freeReplyObject(reply_of(c->redis, REDIS_REPLY_INTEGER));
+    if (reply->type != REDIS_REPLY_STATUS && reply->type != REDIS_REPLY_NIL)
+        kit_die("Redis answers '%s'", reply->str ? reply->str : "");
+    return reply->type == REDIS_REPLY_STATUS;
+}
+
+uint64_t redlock_pause(struct bank_client *c)
+{
+    return rng_between(&c->rng, c->bank->delay_ns / 2, c->bank->delay_ns);
+}
+
+void redlock_give(struct bank_client *c, uint64_t slot, const char *value)
+{
+    redisAppendCommand(c->redis, "EVALSHA %s 1 l:%llu %s", release_sha, (unsigned long long)slot, value);
 }
