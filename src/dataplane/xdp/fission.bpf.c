@@ -45,6 +45,13 @@ INLINE struct plane_host *member(uint16_t machine)
     return bpf_map_lookup_elem(&hosts, &key);
 }
 
+/* Not static, and not inlined: the verifier looks at it once, and not after each path through the stages. */
+int is_lost(uint32_t machine);
+__attribute__((noinline)) int is_lost(uint32_t machine)
+{
+    return !lives(member((uint16_t)machine));
+}
+
 /* The agent was lost with its host: the client's host has it from now on (spill_take_over() in user space). If another packet
  * changes the word in between, the next packet tries again. A function of its own, since it is rare. */
 static __attribute__((noinline)) int take_over(struct lock *lock, uint64_t word, uint16_t machine, uint16_t port)
@@ -229,8 +236,8 @@ INLINE __attribute__((flatten)) int settle(struct xdp_md *ctx, struct frame *f, 
     if (dest == (FISSION_TO_CLIENT | FISSION_TO_AGENT))
         return send_both(f, p, &m, c);
     struct place from = p->head.from;
-    if (dest == FISSION_TO_NEXT)
-        dest = fission_destination_unless_lost(p, dest, !lives(member(p->head.to.machine)));
+    if (dest == FISSION_TO_NEXT && fission_has_agent(p))
+        dest = fission_destination_unless_lost(p, dest, is_lost(p->head.to.machine));
     fission_rewrite(p, POLICY, &m, dest);
     int to_sender = p->head.to.machine == from.machine && p->head.to.port == from.port;
     return to_sender ? frame_answer(f, c) : frame_send(ctx, f, c);
