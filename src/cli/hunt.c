@@ -184,8 +184,8 @@ struct excerpt {
 
 static bool is_telling(const char *line)
 {
-    static const char *const routine[] = {" goes on ", " switch ", " packet ", " message ", " local ", " store ",          " read ",
-                                          " write ",   " cas ",    " faa ",    " swap ",    " spawn ", "   found, leaves "};
+    static const char *const routine[] = {" goes on ", " switch ", " packet ", " message ", " local ", " store ", " read ",
+                                          " write ",   " cas ",    " faa ",    " swap ",    " spawn ", " leaves "};
     for (unsigned i = 0; i < countof(routine); i++)
         if (strstr(line, routine[i]))
             return false;
