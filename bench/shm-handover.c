@@ -119,7 +119,7 @@ static void compare(struct kit *k, int holder_cpu, int waiter_cpu, const char *p
     char what[96];
     snprintf(what, sizeof what, "%s: futex %.2f us, pawl %.2f us, ratio", placement, kit_percentile(bares, rounds, 0.5) / 1000,
              kit_percentile(ourses, rounds, 0.5) / 1000);
-    kit_judge(k, what, kit_percentile(ratio, rounds, 0.5), "x", 1.5);
+    kit_judge(k, what, kit_percentile(ratio, rounds, 0.5), "x", 1.3);
 }
 
 int main(int argc, char **argv)

@@ -47,6 +47,45 @@ static void test_names(void)
     space_remove();
 }
 
+/* Names with the same hash: their first eight bytes cancel the secret by which hash.h multiplies the others. */
+static void test_same_hash(void)
+{
+    enum { NAMES = 4, BYTES = 16 };
+    const pawl_options o = {.keys = PAWL_KEYS_NAMED, .capacity = 100};
+    pawl *p = space_open(&o), *other = space_open(&o);
+    uint64_t words[NAMES][BYTES / 8];
+    uint64_t index[NAMES];
+    pawl_key names[NAMES];
+    pawl_grant g[NAMES], h;
+    for (unsigned i = 0; i < NAMES; i++) {
+        words[i][0] = HASH_SECRET1;
+        words[i][1] = mix64(i);
+        names[i] = pawl_bytes(words[i], BYTES);
+        CHECK_EQ(hash_bytes(words[i], BYTES, 0), hash_bytes(words[0], BYTES, 0));
+        index[i] = index_of(p, names[i]);
+        for (unsigned j = 0; j < i; j++)
+            CHECK(index[j] != index[i]);
+    }
+    for (unsigned i = 0; i < 2 * NAMES; i++) /* each is its own lock, whichever is held */
+        CHECK_EQ(index_of(p, names[i % NAMES]), index[i % NAMES]);
+    for (unsigned i = 0; i < NAMES; i++) {
+        unsigned at = NAMES - 1 - i;
+        enum pawl_mode mode = i % 2 ? PAWL_SHARED : PAWL_EXCLUSIVE;
+        CHECK_OK(pawl_trylock(p, names[at], mode, &g[at]));
+        CHECK_EQ(g[at].index, index[at]);
+        CHECK_RC(pawl_trylock(other, names[at], PAWL_EXCLUSIVE, &h), -PAWL_EHELD);
+        if (at > 0) {
+            CHECK_OK(pawl_trylock(other, names[at - 1], PAWL_EXCLUSIVE, &h));
+            CHECK_OK(pawl_unlock(other, &h));
+        }
+    }
+    for (unsigned i = 0; i < NAMES; i++)
+        CHECK_OK(pawl_unlock(p, &g[i]));
+    CHECK_OK(pawl_close(other));
+    CHECK_OK(pawl_close(p));
+    space_remove();
+}
+
 /* In a table as full as it may be many keys lie beside their home. */
 static void test_numbers(void)
 {
@@ -130,6 +169,7 @@ int main(void)
 {
     test_withdrawn();
     test_names();
+    test_same_hash();
     test_numbers();
     test_sessions();
     return 0;

@@ -9,6 +9,13 @@ static void never_changes(void)
     CHECK_EQ(hash_bytes("a", 1, 0), UINT64_C(0x57418385339d49b7));
     CHECK_EQ(hash_bytes("orders/4711", 11, 0), UINT64_C(0xae284262c81721e7));
     CHECK_EQ(hash_bytes("a name that is longer than sixteen bytes", 40, 9), UINT64_C(0x42b6fc9cb22615c0));
+    uint8_t name[255];
+    uint64_t all = 0; /* of names of every length */
+    for (unsigned i = 0; i < sizeof name; i++)
+        name[i] = (uint8_t)mix64(i + 1);
+    for (size_t len = 0; len <= sizeof name; len++)
+        all = mix64(all ^ hash_bytes(name, len, 0));
+    CHECK_EQ(all, UINT64_C(0xa82cfadb9ddb0f96));
     CHECK_EQ(mix64(0), 0);
     CHECK_EQ(mix64(1), UINT64_C(0x5692161d100b05e5));
 }
