@@ -329,6 +329,24 @@ static void errors(void)
 
 /* ---- libibverbs ---- */
 
+#define NOBODY 65534u
+
+/* A user who may not pin what a node needs. */
+static void with_low_limit(void *arg)
+{
+    const struct rlimit little = {.rlim_cur = 4096, .rlim_max = 4096};
+    const struct rdma_target_params p = {.provider = provider, .at = net_v4(RACK_LOCALHOST, 0), .clients = 1};
+    struct rdma_target *t;
+    (void)arg;
+    CHECK_EQ(setrlimit(RLIMIT_MEMLOCK, &little), 0);
+    CHECK_EQ(setuid(NOBODY), 0);
+    CHECK_OK(rdma_target_open(&p, &t));
+    CHECK_RC(rdma_target_memory(t, memory, BYTES), -ENOMEM);
+    if (!strstr(explained(), "64 KiB") || !strstr(explained(), "4 KiB") || !strstr(explained(), "ulimit -l unlimited"))
+        CHECK_FAIL("'%s' does not say what is needed, what is allowed and how to raise it", explained());
+    rdma_target_close(t);
+}
+
 static void verbs_errors(void)
 {
     struct verbs_way way = {0}, other;
@@ -345,6 +363,7 @@ static void verbs_errors(void)
     other.protocol_version++;
     refuse_way(&other, LIMIT_NS, -EPROTO, "the same version of pawl");
     refuse_way(&way, LIMIT_NS, -FAB_EFENCED, "grants no access");
+    child_join(child_start(with_low_limit, NULL));
 }
 
 /* ---- the device's atomics and the CPU's ---- */
