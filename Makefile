@@ -24,7 +24,7 @@ test:
 test-rdma:
 	-@scripts/deps rdma
 	@scripts/configure
-	@ninja -C build pawl tests/udp_ofi tests/udp_node_ofi tests/udp_ofi_trial
+	@ninja -C build pawl tests/udp_ofi tests/udp_node_mixed tests/udp_node_ofi tests/udp_ofi_trial
 	@tests/rdma-vm/run build
 
 coverage:

@@ -26,7 +26,7 @@ bool fab_caps_parse(const char *list, uint32_t *caps)
 static int one(struct fab_ep *ep, struct fab_op *op)
 {
     if (fab_must_lower(ep->caps, op))
-        return fab_lower_masked(ep, op);
+        return fab_lower_masked(ep, op, 0);
     return ep->ops->batch(ep, op, 1);
 }
 
@@ -157,10 +157,12 @@ int fab_batch(struct fab_ep *ep, struct fab_op *ops, unsigned n)
         if (!fab_must_lower(ep->caps, &ops[i]) || fab_stand_in(ep->caps, &ops[i]))
             continue;
         int rc = from < i ? ep->ops->batch(ep, ops + from, i - from) : 0;
+        unsigned riders = fab_riders(&ops[i], n - i);
         if (!rc)
-            rc = fab_lower_masked(ep, &ops[i]);
+            rc = fab_lower_masked(ep, &ops[i], riders);
         if (rc)
             return rc;
+        i += riders;
         from = i + 1;
     }
     return from < n ? ep->ops->batch(ep, ops + from, n - from) : 0;

@@ -101,6 +101,8 @@ struct fab_op {
     uint16_t len;  /* of a READ or WRITE; a multiple of 8, aligned to 8 */
     bool masked;
     bool fence; /* takes effect after all earlier verbs of this endpoint to that node; free where their order is promised anyway */
+    bool again; /* not masked; may be executed more than once, and before the verb in front of it, if it is once more after that:
+                   the last result counts. So it travels with that one where a fabric builds it from several (lower.c) */
     fab_addr addr;
     void *buf;
     u128 compare, compare_mask; /* of a masked verb: bits that are not compared are a guess, for fabrics that lack it (lower.c) */

@@ -9,7 +9,6 @@
 #include <sys/resource.h>
 
 #define COMPLETIONS 16 /* read at once */
-#define INLINE_BYTES sizeof(uint64_t)
 
 /* A work request points to its operand, so it lives as long as its flight. */
 struct request {
@@ -131,8 +130,8 @@ static void fill(const struct ibv_end *e, const struct verbs_way *way, const str
                                  .sg_list = &r->part,
                                  .num_sge = 1,
                                  .opcode = how[f->verb],
-                                 .send_flags =
-                                     (f->fence ? IBV_SEND_FENCE : 0u) | (writes && bytes <= INLINE_BYTES ? IBV_SEND_INLINE : 0u)};
+                                 .send_flags = (f->fence ? IBV_SEND_FENCE : 0u) |
+                                               (writes && bytes <= IBV_INLINE_BYTES ? IBV_SEND_INLINE : 0u)};
     if (f->verb <= FAB_WRITE) {
         r->wr.wr.rdma.remote_addr = at;
         r->wr.wr.rdma.rkey = key;

@@ -53,6 +53,8 @@ void ibv_dock_close(struct ibv_dock *d);
 
 /* ---- queue pairs ---- */
 
+#define IBV_INLINE_BYTES 64u /* of a WRITE that travels in its request: a hold record with its notes, and every device has it */
+
 /* The address of a way: the other end needs it to connect. */
 struct ibv_name {
     uint8_t gid[16];

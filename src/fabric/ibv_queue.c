@@ -24,7 +24,7 @@ int ibv_queue_make(const struct ibv_dock *d, struct ibv_cq *cq, bool serves, str
                                             .max_recv_wr = 1,
                                             .max_send_sge = 1,
                                             .max_recv_sge = 1,
-                                            .max_inline_data = serves ? 0 : sizeof(uint64_t)}};
+                                            .max_inline_data = serves ? 0 : IBV_INLINE_BYTES}};
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = d->port, .qp_access_flags = serves ? SERVES : 0};
     struct ibv_qp *qp = ibv_lib.create_qp(d->pd, &init);
     if (!qp)

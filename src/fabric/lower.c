@@ -6,6 +6,8 @@
 /* Each failed round means that another's succeeded; that many in a row means a broken fabric. */
 #define ROUNDS_MAX 1000000
 
+#define RIDERS_MAX 3u /* verbs that travel with another: designs have one */
+
 u128 fab_verb_result(const struct fab_op *op, u128 word)
 {
     switch (op->verb) {
@@ -55,27 +57,44 @@ static struct fab_op whole_cas(const struct fab_op *op, u128 believed, u128 all)
                            .swap_mask = all};
 }
 
-int fab_lower_masked(struct fab_ep *ep, struct fab_op *op)
+unsigned fab_riders(const struct fab_op *ops, unsigned n)
+{
+    unsigned riders = 0;
+    while (riders + 1 < n && riders < RIDERS_MAX && ops[riders + 1].again)
+        riders++;
+    return riders;
+}
+
+/* The verb in place of the first, and the riders; their results go where they belong. */
+static int together(struct fab_ep *ep, struct fab_op *ops, unsigned riders, const struct fab_op *first)
+{
+    struct fab_op trip[1 + RIDERS_MAX] = {*first};
+    for (unsigned i = 1; i <= riders; i++) {
+        assert(!ops[i].masked);
+        trip[i] = ops[i];
+    }
+    int rc = ep->ops->batch(ep, trip, 1 + riders);
+    for (unsigned i = 0; i <= riders && !rc; i++)
+        ops[i].old = trip[i].old;
+    return rc;
+}
+
+int fab_lower_masked(struct fab_ep *ep, struct fab_op *op, unsigned riders)
 {
     struct fab_op other = *op;
-    if (fab_stand_in(ep->caps, &other)) {
-        int rc = ep->ops->batch(ep, &other, 1);
-        if (!rc)
-            op->old = other.old;
-        return rc;
-    }
+    if (fab_stand_in(ep->caps, &other))
+        return together(ep, op, riders, &other);
     const u128 all = op->width == 16 ? ~(u128)0 : UINT64_MAX;
     u128 word = op->compare & all;
     for (unsigned round = 0; round < ROUNDS_MAX; round++) {
         struct fab_op cas = whole_cas(op, word, all);
-        int rc = ep->ops->batch(ep, &cas, 1);
+        int rc = together(ep, op, riders, &cas);
         if (rc)
             return rc; /* the rounds before had no effect, so this one's outcome is the verb's */
-        op->old = cas.old;
-        bool refused = op->verb == FAB_CAS && (cas.old ^ op->compare) & op->compare_mask;
-        if (cas.old == word || refused)
+        bool refused = op->verb == FAB_CAS && (op->old ^ op->compare) & op->compare_mask;
+        if (op->old == word || refused)
             return 0;
-        word = cas.old;
+        word = op->old;
     }
     return -EIO;
 }

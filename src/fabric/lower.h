@@ -15,9 +15,12 @@ bool fab_must_lower(uint32_t caps, const struct fab_op *op);
  * and the other way round. So it stays in its batch. */
 bool fab_stand_in(uint32_t caps, struct fab_op *op);
 
+/* How many verbs behind the first of n can travel with it (fab_op.again). */
+unsigned fab_riders(const struct fab_op *ops, unsigned n);
+
 /* Does a masked verb by others: a masked SWAP and a masked CAS that compares nothing stand in for each other; else by plain CAS of
  * the whole word, from `op->compare` as a guess, then from what the last one found, until no other came between. A right guess
- * costs one round trip, a wrong one what a READ would. */
-int fab_lower_masked(struct fab_ep *ep, struct fab_op *op);
+ * costs one round trip, a wrong one what a READ would. The riders behind it travel with each CAS. */
+int fab_lower_masked(struct fab_ep *ep, struct fab_op *op, unsigned riders);
 
 #endif

@@ -349,7 +349,7 @@ int rdma_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count)
         int rc = from < i ? together(ep, ops + from, i - from) : 0;
         if (!rc) {
             ops[i].swap_mask = UINT64_MAX;
-            rc = fab_lower_masked(ep, &ops[i]);
+            rc = fab_lower_masked(ep, &ops[i], 0);
         }
         if (rc)
             return rc;

@@ -135,7 +135,8 @@ static void run(const char *design, uint32_t caps, bool assigned, unsigned clien
     cluster_free(&c);
 }
 
-static unsigned trips_to_lock, trips_to_unlock; /* each of a lock that was used before */
+static unsigned trips_to_lock, trips_to_share, trips_to_unlock; /* each of a lock that was used before, */
+static bool by_another;                                         /* by another session: this one does not know its entry */
 
 static bool count_trips(struct cluster_task *t)
 {
@@ -143,6 +144,9 @@ static bool count_trips(struct cluster_task *t)
     uint64_t last = 0;
     for (size_t i = 0; i < countof(modes); i++) {
         struct hold h;
+        const struct session *me = t->lockers[0].seat.me;
+        if (by_another && me->design_state)
+            memset(me->design_state, 0, t->lockers[0].seat.space->design->session_bytes);
         uint64_t before = t->ep->counts.round_trips;
         CHECK_EQ(locker_lock(&t->lockers[0], pawl_id(0), modes[i], DEADLINE_NEVER, &h), 0);
         uint64_t held = t->ep->counts.round_trips;
@@ -150,7 +154,7 @@ static bool count_trips(struct cluster_task *t)
         last = h.token;
         CHECK_EQ(locker_unlock(&t->lockers[0], &h), 0);
         if (i > 0) {
-            CHECK_EQ(held - before, trips_to_lock);
+            CHECK_EQ(held - before, modes[i] == PAWL_SHARED ? trips_to_share : trips_to_lock);
             CHECK_EQ(t->ep->counts.round_trips - held, trips_to_unlock);
         }
     }
@@ -159,14 +163,17 @@ static bool count_trips(struct cluster_task *t)
 
 static void trips(void)
 {
-    trips_to_lock = trips_to_unlock = 1;
+    trips_to_lock = trips_to_share = trips_to_unlock = 1;
     run("shiftlock", ALL, false, 1, count_trips);
     run("shiftlock64", ALL, false, 1, count_trips); /* the token comes with the step into the lock */
     run("shiftlock64", ALL & ~FAB_ORDERED, false, 1, count_trips);
+    run("shiftlock64", ALL & ~FAB_MASKED, false, 1, count_trips); /* the entry is as the session has left it; readers add */
+    run("shiftlock64", ALL & ~(FAB_MASKED | FAB_ORDERED), false, 1, count_trips);
     trips_to_lock = 2; /* a guess that is wrong costs what a READ would; the release knows the word */
     run("shiftlock", ALL & ~FAB_MASKED, false, 1, count_trips);
-    trips_to_lock = 3;
+    by_another = true;
     run("shiftlock64", ALL & ~FAB_MASKED, false, 1, count_trips);
+    run("shiftlock64", ALL & ~(FAB_MASKED | FAB_ORDERED), false, 1, count_trips);
 }
 
 /* An answer to CONNECT that comes so late that the node's memory has another life: the slot is then another session's, and stays as

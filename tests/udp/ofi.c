@@ -10,7 +10,9 @@
 #include "tests/udp/rack.h"
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #define BYTES 65536u
 #define CLIENTS 8u
@@ -329,6 +331,31 @@ static void errors(void)
 
 /* ---- libibverbs ---- */
 
+/* Who may pin no more than the limit says. */
+static void give_up_locking(void)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+    CHECK_EQ(syscall(SYS_capget, &head, data), 0);
+    data[CAP_TO_INDEX(CAP_IPC_LOCK)].effective &= ~CAP_TO_MASK(CAP_IPC_LOCK);
+    CHECK_EQ(syscall(SYS_capset, &head, data), 0);
+}
+
+static void with_low_limit(void *arg)
+{
+    const struct rlimit little = {.rlim_cur = 4096, .rlim_max = 4096};
+    const struct rdma_target_params p = {.provider = provider, .at = net_v4(RACK_LOCALHOST, 0), .clients = 1};
+    struct rdma_target *t;
+    (void)arg;
+    CHECK_EQ(setrlimit(RLIMIT_MEMLOCK, &little), 0);
+    give_up_locking();
+    CHECK_OK(rdma_target_open(&p, &t));
+    CHECK_RC(rdma_target_memory(t, memory, BYTES), -ENOMEM);
+    if (!strstr(explained(), "64 KiB") || !strstr(explained(), "4 KiB") || !strstr(explained(), "ulimit -l unlimited"))
+        CHECK_FAIL("'%s' does not say what is needed, what is allowed and how to raise it", explained());
+    rdma_target_close(t);
+}
+
 static void verbs_errors(void)
 {
     struct verbs_way way = {0}, other;
@@ -345,6 +372,7 @@ static void verbs_errors(void)
     other.protocol_version++;
     refuse_way(&other, LIMIT_NS, -EPROTO, "the same version of pawl");
     refuse_way(&way, LIMIT_NS, -FAB_EFENCED, "grants no access");
+    child_join(child_start(with_low_limit, NULL));
 }
 
 /* ---- the device's atomics and the CPU's ---- */

@@ -211,7 +211,7 @@ static int step_in(const struct seat *seat, struct hold *h, const struct fab_op 
     if (rc)
         return rc;
     t->seen = shift_unpack(shift_form(seat), ops[0].old);
-    if (t->drew && h->mode == PAWL_EXCLUSIVE)
+    if (t->drew && ops[1].verb == FAB_FAA)
         t->drawn = (uint64_t)ops[1].old;
     return shift_recounting(t->seen) ? SHIFT_AGAIN : 0;
 }
@@ -420,7 +420,7 @@ static int enter_writer(const struct seat *seat, struct hold *h, uint64_t deadli
     struct fab_op op;
     /* Lines 7 to 10; a try compares, so that it joins a free lock only. */
     bool try = deadline == DEADLINE_TRY;
-    shift_op_cas(seat, h->index, (struct shift_entry){0}, try ? SHIFT_TAIL | SHIFT_READERS : 0, us, SHIFT_TAIL, &op);
+    shift_op_cas(seat, h->index, shift_guess(seat, h->index), try ? SHIFT_TAIL | SHIFT_READERS : 0, us, SHIFT_TAIL, &op);
     int rc = step_in(seat, h, &op, &t);
     if (rc)
         return rc;

@@ -157,5 +157,6 @@ const struct design design_shiftlock64 = {
     .kind = DESIGN_MAIN,
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODES | DESIGN_ON_RDMA,
     .variant = &shift_form64,
+    .session_bytes = sizeof(struct shift_session),
     SHIFT_COMMON,
 };

@@ -110,14 +110,15 @@ void shift_op_cas(const struct seat *seat, uint64_t index, struct shift_entry co
     };
 }
 
-/* ExtFAA of 3.4: no carry leaves RdrCnt. */
+/* ExtFAA of 3.4: no carry leaves RdrCnt. A fabric that lacks it has a plain FAA: a reader that goes too far takes itself out again
+ * (shift_readers_max) long before there is a carry, so that a carry would be of a count that is wrong already. */
 void shift_op_add_reader(const struct seat *seat, uint64_t index, struct fab_op *op)
 {
     const struct shift_form *f = shift_form(seat);
     *op = (struct fab_op){
         .verb = FAB_FAA,
         .width = f->width,
-        .masked = true,
+        .masked = fab_has(seat->ep->caps, FAB_MASKED_FAA),
         .addr = shift_addr(seat, index),
         .swap = (u128)1 << f->readers_shift,
         .swap_mask = (u128)1 << (f->readers_shift + f->readers_bits - 1),
@@ -149,6 +150,48 @@ int shift_look_and_cas(const struct seat *seat, fab_addr at, struct shift_look *
     look->note = found;
     *old = shift_unpack(shift_form(seat), ops[1].old);
     return 0;
+}
+
+/* ---- guesses ---- */
+
+/* What the session knows of the entries of locks that it has released: one word for each of so many. Where a compare-and-swap of
+ * some fields is built from one of the whole word, a lock that no other has used since costs no second round trip. For entries
+ * of 64 bits: instead of tail and readers, which are none in a guess, the word has the rest of the lock's number. */
+
+static bool guesses(const struct seat *seat)
+{
+    return shift_form(seat) == &shift_form64 && seat->me->design_state && !fab_has(seat->ep->caps, FAB_MASKED_CAS);
+}
+
+/* Where tail and readers are, the rest of the number. Never the same for two locks of a space: it has fewer than 2^32 *
+ * SHIFT_GUESSES. */
+static uint64_t with_number(uint64_t word, uint64_t index)
+{
+    const struct shift_form *f = &shift_form64;
+    uint64_t rest = index / SHIFT_GUESSES + 1;
+    const struct shift_entry number = {.tail = (uint32_t)(rest & FIELD_MAX(f->slot_bits + f->record_bits)),
+                                       .readers = (uint32_t)(rest >> (f->slot_bits + f->record_bits))};
+    return word | (uint64_t)pack(f, number);
+}
+
+void shift_expect(const struct seat *seat, uint64_t index, struct shift_entry e)
+{
+    if (!guesses(seat))
+        return;
+    struct shift_session *me = seat->me->design_state;
+    e.tail = e.readers = 0;
+    __atomic_store_n(&me->guesses[index % SHIFT_GUESSES], with_number((uint64_t)shift_pack(&shift_form64, e), index),
+                     __ATOMIC_RELAXED);
+}
+
+struct shift_entry shift_guess(const struct seat *seat, uint64_t index)
+{
+    const struct shift_session *me = seat->me->design_state;
+    uint64_t word = guesses(seat) ? __atomic_load_n(&me->guesses[index % SHIFT_GUESSES], __ATOMIC_RELAXED) : 0;
+    struct shift_entry e = shift_unpack(&shift_form64, word);
+    e.tail = e.readers = 0;
+    uint64_t alone = (uint64_t)shift_pack(&shift_form64, e);
+    return word && with_number(alone, index) == word ? e : (struct shift_entry){0};
 }
 
 /* ---- reading ---- */
@@ -264,16 +307,18 @@ static uint64_t token_of(const struct seat *seat, const struct hold *h, uint64_t
 }
 
 /* A number drawn in vain is left out: numbers need not be successive. Drawn after the step: no hold between that step's grant and
- * this one's end draws, and those before have drawn. */
+ * this one's end draws, and those before have drawn. A READ may pass the step on some fabrics; there it is an addition of 0, which
+ * does not, and needs no fence. */
 unsigned shift_op_draw(const struct seat *seat, const struct hold *h, struct fab_op *op, uint64_t *drawn)
 {
     if (shift_form(seat)->rel_bits == 64 || fab_is_shm(seat->ep))
         return 0;
     fab_addr addr = counter_addr(seat, h->index);
-    if (h->mode == PAWL_EXCLUSIVE)
-        *op = (struct fab_op){.verb = FAB_FAA, .width = 8, .addr = addr, .swap = 1};
+    bool exclusive = h->mode == PAWL_EXCLUSIVE;
+    if (exclusive || !fab_has(seat->ep->caps, FAB_ORDERED))
+        *op = (struct fab_op){.verb = FAB_FAA, .width = 8, .again = true, .addr = addr, .swap = exclusive};
     else
-        *op = (struct fab_op){.verb = FAB_READ, .len = 8, .addr = addr, .buf = drawn};
+        *op = (struct fab_op){.verb = FAB_READ, .len = 8, .again = true, .addr = addr, .buf = drawn};
     return 1;
 }
 

@@ -58,6 +58,9 @@ static int reader_adds(const struct seat *seat, const struct hold *h)
     if (shift_recounting(old)) /* the session that counts may have read our record before it said that we leave */
         return leave_in_doubt(seat, h);
     assert(old.readers > 0 || shift_errs(seat, SHIFT_ANY)); /* a reader is counted until it is shut out (I3) */
+    struct shift_entry next = old;
+    next.rel = shift_rel_add(f, old.rel, 1);
+    shift_expect(seat, h->index, next);
     hold_close(seat, h);
     if (old.tail)
         shift_wake_writer(seat, h->index);
@@ -275,6 +278,8 @@ static int free_lock(const struct seat *seat, const struct hold *h, struct shift
     if (rc < 0)
         return rc;
     if (rc) {
+        next.era = old.era;
+        shift_expect(seat, h->index, next);
         hold_close(seat, h);
         if (old.readers)
             shift_wake_readers(seat, h->index);

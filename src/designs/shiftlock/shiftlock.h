@@ -159,6 +159,15 @@ int shift_look_and_cas(const struct seat *seat, fab_addr at, struct shift_look *
                        unsigned compared, struct shift_entry swap, unsigned swapped, struct shift_entry *old);
 bool shift_matches(struct shift_entry a, struct shift_entry b, unsigned fields);
 
+#define SHIFT_GUESSES 1024u
+struct shift_session {
+    uint64_t guesses[SHIFT_GUESSES];
+};
+
+/* An entry as this session has left it, and what it is believed to be: a free lock's. */
+void shift_expect(const struct seat *seat, uint64_t index, struct shift_entry e);
+struct shift_entry shift_guess(const struct seat *seat, uint64_t index);
+
 /* Reads an entry in two parts. The first part is not newer than the second (128-bit READs are not atomic). */
 int shift_look_rel_first(const struct seat *seat, uint64_t index, struct shift_entry *out);
 int shift_look_rel_last(const struct seat *seat, uint64_t index, struct shift_entry *out);
