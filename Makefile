@@ -61,6 +61,7 @@ bench:
 
 figures: all
 	@scripts/figures
+	@scripts/evaluation
 
 install: all
 	@scripts/install $(PREFIX)
@@ -89,7 +90,7 @@ help:
 	@echo 'make hunt     random seeds of all designs for ten minutes, or until one fails; MINUTES=N, DESIGN=D,D..., COUNT=1: counts branches'
 	@echo 'make soak     the long versions of the torture tests; writes docs/soak.md'
 	@echo 'make bench    measure on this machine'
-	@echo 'make figures  the figures of the papers in the simulated cluster; writes docs/figures/'
+	@echo 'make figures  the figures of the papers in the simulated cluster; writes docs/figures/ and docs/evaluation.md'
 	@echo 'make install  install command, libraries, header, manual pages and completion; PREFIX=DIR, else /usr/local (DESTDIR is respected)'
 	@echo 'make uninstall  remove what was installed last'
 	@echo 'make packages build Debian packages in an empty Debian, install, use and remove them there; needs root; writes build/packages'

@@ -1,131 +1,79 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long one client takes to lock and unlock a free lock of Redis (SET NX PX) and of etcd (its lock service, by the HTTP
- * gateway), beside a robust process-shared mutex and pawl's own locks on shared memory. One client on one core, a server on the
- * other, over loopback. The systems take turns in short rounds; a figure is the median of the rounds' medians. --json prints an
- * array for scripts/latency. */
-#include "bench/kit.h"
+/* Clients that lock and unlock, under pawl or under another system: processes that draw one of a thousand locks, exclusively, and
+ * hold it for no time. scripts/peers starts the servers, runs this program in turns, and compares. The result is JSON.
+ *
+ * A refused client of Redis, memcached and ZooKeeper tries again after a millisecond; the others block. */
+#include "bench/crowd.h"
+#include "lib/rng.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#define ROUNDS 7
-#define ROUND_NS (300 * NS_PER_MS)
-#define LOCKS 1000u
-#define BATCH 64u /* pairs between two looks at the clock, where one costs no more than the clock does */
-#define SAMPLES_MAX (1u << 20)
-#define REDIS_PORT 6398
-#define ETCD_PORT 23798
-#define ETCD_PEER_PORT 23799
-#define START_TRIES 300 /* of 100 ms: etcd takes some seconds on a busy machine */
+#ifdef HAVE_LIBPQ
+#include <libpq-fe.h>
+#endif
+#ifdef HAVE_ZOOKEEPER
+#include <zookeeper/zookeeper.h>
+#endif
+
+#define LOCKS 1000u /* below the usual limit of open files */
+#define BATCH 64u   /* pairs between two looks at the clock, where one costs no more than the clock does */
 #define REPLY_MAX 4096
+#define AGAIN_NS NS_PER_MS
+#define EXPIRES_S 600 /* of locks that end by themselves: longer than a round */
 
-static struct kit kit;
-static double samples[SAMPLES_MAX];
+static struct crowd_place at;
+static uint64_t port;
+static const char *folder = ".", *system_name = "pawl";
+static struct crowd *crowd;
+static unsigned self;
+static struct crowd_report *report;
 
-/* ---- servers ---- */
-
-static pid_t servers[2];
-
-static void stop_servers(void)
+static void again(void)
 {
-    for (unsigned i = 0; i < countof(servers); i++)
-        if (servers[i] > 0) {
-            kill(servers[i], SIGTERM);
-            waitpid(servers[i], NULL, 0);
-            servers[i] = 0;
-        }
+    report->conflicts++;
+    kit_sleep(AGAIN_NS);
 }
 
-/* etcd's files, so that the folder can be removed. */
-static void remove_data(void)
-{
-    char line[160];
-    snprintf(line, sizeof line, "rm -rf %s/etcd", kit.folder);
-    if (system(line))
-        fprintf(stderr, "cannot remove %s/etcd\n", kit.folder);
-}
+/* ---- pawl, on any substrate ---- */
 
-/* A command line, on the other core. */
-static pid_t start(const char *line)
-{
-    fflush(stdout);
-    pid_t pid = fork();
-    if (pid < 0)
-        kit_die("fork: %s", strerror(errno));
-    if (!pid) {
-        kit_pin(kit.cpus[1]);
-        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
-        _exit(127);
-    }
-    return pid;
-}
-
-static int dial(uint16_t port)
-{
-    const struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    for (unsigned i = 0; i < START_TRIES; i++) {
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
-        if (fd >= 0 && !connect(fd, (const struct sockaddr *)&to, sizeof to)) {
-            setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-            return fd;
-        }
-        close(fd);
-        kit_sleep(100 * NS_PER_MS);
-    }
-    return -1;
-}
-
-static void send_text(int fd, const char *text, size_t len)
-{
-    if (send(fd, text, len, MSG_NOSIGNAL) != (ssize_t)len)
-        kit_die("send: %s", strerror(errno));
-}
-
-/* ---- systems ---- */
-
-struct system {
-    const char *name;
-    bool quick; /* costs about as much as reading the clock: timed in batches */
-    bool (*begin)(void);
-    void (*acquire)(unsigned lock);
-    void (*release)(unsigned lock);
-    double p50_ns[ROUNDS], p99_ns[ROUNDS];
-    bool there;
-};
-
-static pawl *handle;
+static pawl *session;
 static pawl_grant grant;
 
-static bool word_begin(void)
+static void pawl_begin(void)
 {
-    handle = kit_open(&kit, &(pawl_options){.keys = PAWL_KEYS_SPARSE});
-    return true;
-}
-
-static void word_acquire(unsigned lock)
-{
-    int rc = pawl_lock(handle, pawl_id(lock), PAWL_EXCLUSIVE, &grant);
+    int rc = crowd_open(&at, self, &session);
     if (rc)
-        kit_die("pawl_lock: %s", pawl_strerror(rc));
+        crowd_fail(crowd, self, "%s: %s (%s)", at.place, pawl_strerror(rc), pawl_explain());
 }
 
-static void word_release(unsigned lock)
+static void pawl_acquire(unsigned lock)
 {
-    pawl_unlock(handle, &grant);
+    int rc = pawl_lock(session, pawl_id(lock), PAWL_EXCLUSIVE, &grant);
+    if (rc)
+        crowd_fail(crowd, self, "cannot lock: %s (%s)", pawl_strerror(rc), pawl_explain());
 }
 
-static pthread_mutex_t *mutexes;
+static void pawl_release(unsigned lock)
+{
+    (void)lock;
+    pawl_unlock(session, &grant);
+}
 
-static bool mutex_begin(void)
+/* ---- this machine's own locks ---- */
+
+static pthread_mutex_t *mutexes; /* shared by all clients */
+
+static void mutex_make(void)
 {
     pthread_mutexattr_t attr;
     mutexes = kit_shared(LOCKS * sizeof *mutexes);
@@ -134,8 +82,9 @@ static bool mutex_begin(void)
     pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
     for (unsigned i = 0; i < LOCKS; i++)
         pthread_mutex_init(&mutexes[i], &attr);
-    return true;
 }
+
+static void nothing(void) {}
 
 static void mutex_acquire(unsigned lock)
 {
@@ -147,31 +96,91 @@ static void mutex_release(unsigned lock)
     pthread_mutex_unlock(&mutexes[lock]);
 }
 
-static int redis;
-static char reply[REPLY_MAX];
+static int files[LOCKS];
 
-static bool redis_begin(void)
+static int open_file(const char *name, unsigned i)
 {
-    char line[160];
-    snprintf(line, sizeof line, "exec redis-server --port %d --bind 127.0.0.1 --save '' --appendonly no >/dev/null 2>&1",
-             REDIS_PORT);
-    servers[0] = start(line);
-    redis = dial(REDIS_PORT);
-    return redis >= 0;
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s%u", folder, name, i);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
+        crowd_fail(crowd, self, "%s: %s", path, strerror(errno));
+    return fd;
 }
 
-static void redis_ask(const char *line, size_t len, char expected)
+static void flock_begin(void)
 {
-    send_text(redis, line, len);
-    ssize_t n = recv(redis, reply, sizeof reply, 0);
-    if (n < 1 || reply[0] != expected)
-        kit_die("Redis answers '%.*s'", n > 0 ? (int)n : 0, reply);
+    for (unsigned i = 0; i < LOCKS; i++)
+        files[i] = open_file("flock", i);
+}
+
+static void flock_acquire(unsigned lock)
+{
+    if (flock(files[lock], LOCK_EX))
+        crowd_fail(crowd, self, "flock: %s", strerror(errno));
+}
+
+static void flock_release(unsigned lock)
+{
+    flock(files[lock], LOCK_UN);
+}
+
+static void ofd_begin(void)
+{
+    files[0] = open_file("ofd", 0);
+}
+
+static void ofd_set(unsigned lock, short type)
+{
+    struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = lock, .l_len = 1};
+    if (fcntl(files[0], F_OFD_SETLKW, &l))
+        crowd_fail(crowd, self, "F_OFD_SETLKW: %s", strerror(errno));
+}
+
+static void ofd_acquire(unsigned lock)
+{
+    ofd_set(lock, F_WRLCK);
+}
+
+static void ofd_release(unsigned lock)
+{
+    ofd_set(lock, F_UNLCK);
+}
+
+/* ---- servers that speak in lines ---- */
+
+static int server;
+static char reply[REPLY_MAX];
+
+static void dial(void)
+{
+    const struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int on = 1;
+    server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (server < 0 || connect(server, (const struct sockaddr *)&to, sizeof to))
+        crowd_fail(crowd, self, "port %" PRIu64 ": %s", port, strerror(errno));
+    setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+/* The first byte of the answer, which is one line. */
+static char ask(const char *line, int len)
+{
+    if (send(server, line, (size_t)len, MSG_NOSIGNAL) != len)
+        crowd_fail(crowd, self, "send: %s", strerror(errno));
+    ssize_t n = recv(server, reply, sizeof reply - 1, 0);
+    if (n < 1)
+        crowd_fail(crowd, self, "the server closed the connection");
+    reply[n] = 0;
+    return reply[0];
 }
 
 static void redis_acquire(unsigned lock)
 {
     char line[96];
-    redis_ask(line, (size_t)snprintf(line, sizeof line, "SET lock:%u me NX PX 10000\r\n", lock), '+');
+    int n = snprintf(line, sizeof line, "SET lock:%u c%u NX PX %u\r\n", lock, self, EXPIRES_S * 1000);
+    while (ask(line, n) != '+')
+        again();
 }
 
 /* As in the documentation of Redis: deletes the key only if it is the client's own. */
@@ -180,34 +189,51 @@ static void redis_release(unsigned lock)
     char line[256];
     int n = snprintf(line, sizeof line,
                      "EVAL \"if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end\" 1 "
-                     "lock:%u me\r\n",
-                     lock);
-    redis_ask(line, (size_t)n, ':');
+                     "lock:%u c%u\r\n",
+                     lock, self);
+    if (ask(line, n) != ':')
+        crowd_fail(crowd, self, "Redis answers '%s'", reply);
 }
 
-static int etcd;
+static void memcached_acquire(unsigned lock)
+{
+    char line[96];
+    int n = snprintf(line, sizeof line, "add lock:%u 0 %u 1\r\nx\r\n", lock, EXPIRES_S);
+    while (ask(line, n) != 'S')
+        again();
+}
+
+static void memcached_release(unsigned lock)
+{
+    char line[96];
+    if (ask(line, snprintf(line, sizeof line, "delete lock:%u\r\n", lock)) != 'D')
+        crowd_fail(crowd, self, "memcached answers '%s'", reply);
+}
+
+/* ---- etcd: its lock service, by the HTTP gateway ---- */
+
 static char etcd_lease[32], etcd_key[256];
 
 /* POST, and the JSON string that the reply has under `name`. */
 static bool etcd_call(const char *path, const char *body, const char *name, char *out, size_t room)
 {
-    char request[1024];
+    char request[1024], quoted[64];
     int n = snprintf(request, sizeof request,
                      "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s", path,
                      strlen(body), body);
-    send_text(etcd, request, (size_t)n);
+    if (send(server, request, (size_t)n, MSG_NOSIGNAL) != n)
+        crowd_fail(crowd, self, "send: %s", strerror(errno));
     size_t got = 0, want = 0;
     do {
-        ssize_t more = recv(etcd, reply + got, sizeof reply - 1 - got, 0);
+        ssize_t more = recv(server, reply + got, sizeof reply - 1 - got, 0);
         if (more <= 0)
-            kit_die("etcd: the connection ended");
+            crowd_fail(crowd, self, "etcd closed the connection");
         got += (size_t)more;
         reply[got] = 0;
         const char *head = strstr(reply, "\r\n\r\n"), *length = strcasestr(reply, "content-length:");
         if (head && length)
             want = (size_t)(head + 4 - reply) + strtoul(length + strlen("content-length:"), NULL, 10);
     } while (!want || got < want);
-    char quoted[64];
     snprintf(quoted, sizeof quoted, "\"%s\":\"", name);
     const char *value = strstr(reply, quoted);
     size_t len = value ? strcspn(value + strlen(quoted), "\"") : room;
@@ -218,21 +244,16 @@ static bool etcd_call(const char *path, const char *body, const char *name, char
     return true;
 }
 
-static bool etcd_begin(void)
+static void etcd_begin(void)
 {
-    char line[640];
-    snprintf(line, sizeof line,
-             "url=http://127.0.0.1; exec etcd --data-dir %s/etcd --listen-client-urls $url:%d --advertise-client-urls $url:%d "
-             "--listen-peer-urls $url:%d --initial-advertise-peer-urls $url:%d --initial-cluster default=$url:%d >/dev/null 2>&1",
-             kit.folder, ETCD_PORT, ETCD_PORT, ETCD_PEER_PORT, ETCD_PEER_PORT, ETCD_PEER_PORT);
-    servers[1] = start(line);
-    etcd = dial(ETCD_PORT);
-    for (unsigned i = 0; etcd >= 0 && i < START_TRIES; i++) { /* it listens before it has elected itself */
-        if (etcd_call("/v3/lease/grant", "{\"TTL\":600}", "ID", etcd_lease, sizeof etcd_lease))
-            return true;
-        kit_sleep(100 * NS_PER_MS);
+    char body[32];
+    dial();
+    snprintf(body, sizeof body, "{\"TTL\":%u}", EXPIRES_S);
+    for (unsigned i = 0; !etcd_call("/v3/lease/grant", body, "ID", etcd_lease, sizeof etcd_lease); i++) {
+        if (i == 300)
+            crowd_fail(crowd, self, "etcd: %s", reply);
+        kit_sleep(100 * NS_PER_MS); /* it listens before it has elected itself */
     }
-    return false;
 }
 
 static const char base64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -243,68 +264,179 @@ static void etcd_acquire(unsigned lock)
     const char name[5] = {base64[lock >> 12 & 63], base64[lock >> 6 & 63], base64[lock & 63], 'A', 0};
     snprintf(body, sizeof body, "{\"name\":\"%s\",\"lease\":\"%s\"}", name, etcd_lease);
     if (!etcd_call("/v3/lock/lock", body, "key", etcd_key, sizeof etcd_key))
-        kit_die("etcd: %s", reply);
+        crowd_fail(crowd, self, "etcd: %s", reply);
 }
 
 static void etcd_release(unsigned lock)
 {
     char body[320], revision[32];
+    (void)lock;
     snprintf(body, sizeof body, "{\"key\":\"%s\"}", etcd_key);
     if (!etcd_call("/v3/lock/unlock", body, "revision", revision, sizeof revision))
-        kit_die("etcd: %s", reply);
+        crowd_fail(crowd, self, "etcd: %s", reply);
 }
 
-static struct system systems[] = {
-    {.name = "word", .quick = true, .begin = word_begin, .acquire = word_acquire, .release = word_release},
-    {.name = "robust mutex", .quick = true, .begin = mutex_begin, .acquire = mutex_acquire, .release = mutex_release},
-    {.name = "Redis", .begin = redis_begin, .acquire = redis_acquire, .release = redis_release},
-    {.name = "etcd", .begin = etcd_begin, .acquire = etcd_acquire, .release = etcd_release},
-};
+/* ---- PostgreSQL: advisory locks of the session ---- */
+
+#ifdef HAVE_LIBPQ
+static PGconn *postgres;
+
+static void postgres_begin(void)
+{
+    char words[160];
+    snprintf(words, sizeof words, "host=127.0.0.1 port=%" PRIu64 " user=postgres dbname=postgres", port);
+    postgres = PQconnectdb(words);
+    if (PQstatus(postgres) != CONNECTION_OK)
+        crowd_fail(crowd, self, "%s", PQerrorMessage(postgres));
+    PQclear(PQprepare(postgres, "lock", "SELECT pg_advisory_lock($1::bigint)", 1, NULL));
+    PQclear(PQprepare(postgres, "unlock", "SELECT pg_advisory_unlock($1::bigint)", 1, NULL));
+}
+
+static void postgres_call(const char *what, unsigned lock)
+{
+    char text[16];
+    const char *value = text;
+    snprintf(text, sizeof text, "%u", lock);
+    PGresult *r = PQexecPrepared(postgres, what, 1, &value, NULL, NULL, 0);
+    if (PQresultStatus(r) != PGRES_TUPLES_OK)
+        crowd_fail(crowd, self, "%s", PQerrorMessage(postgres));
+    PQclear(r);
+}
+
+static void postgres_acquire(unsigned lock)
+{
+    postgres_call("lock", lock);
+}
+
+static void postgres_release(unsigned lock)
+{
+    postgres_call("unlock", lock);
+}
+#endif
+
+/* ---- ZooKeeper: an ephemeral node ---- */
+
+#ifdef HAVE_ZOOKEEPER
+static zhandle_t *zookeeper;
+
+static void zookeeper_begin(void)
+{
+    char host[32];
+    snprintf(host, sizeof host, "127.0.0.1:%" PRIu64, port);
+    zoo_set_debug_level(ZOO_LOG_LEVEL_ERROR);
+    zookeeper = zookeeper_init(host, NULL, EXPIRES_S * 1000, NULL, NULL, 0);
+    for (unsigned i = 0; i < 300 && zoo_state(zookeeper) != ZOO_CONNECTED_STATE; i++)
+        kit_sleep(100 * NS_PER_MS);
+    if (zoo_state(zookeeper) != ZOO_CONNECTED_STATE)
+        crowd_fail(crowd, self, "no connection to ZooKeeper");
+}
+
+static void zookeeper_acquire(unsigned lock)
+{
+    char path[32];
+    int rc;
+    snprintf(path, sizeof path, "/lock%u", lock);
+    while ((rc = zoo_create(zookeeper, path, NULL, -1, &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, NULL, 0)) == ZNODEEXISTS)
+        again();
+    if (rc)
+        crowd_fail(crowd, self, "ZooKeeper: %s", zerror(rc));
+}
+
+static void zookeeper_release(unsigned lock)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/lock%u", lock);
+    int rc = zoo_delete(zookeeper, path, -1);
+    if (rc)
+        crowd_fail(crowd, self, "ZooKeeper: %s", zerror(rc));
+}
+#endif
 
 /* ---- measuring ---- */
 
-/* Nanoseconds for a lock and its unlock. */
-static double time_pairs(const struct system *s, unsigned at, unsigned pairs)
-{
-    uint64_t from = kit_now();
-    for (unsigned i = 0; i < pairs; i++) {
-        unsigned lock = (at + i) * 7919u % LOCKS;
-        s->acquire(lock);
-        s->release(lock);
-    }
-    return (double)(kit_now() - from) / pairs;
-}
+static const struct system {
+    const char *name;
+    bool quick; /* costs about as much as reading the clock: timed in batches */
+    void (*begin)(void);
+    void (*acquire)(unsigned lock);
+    void (*release)(unsigned lock);
+} systems[] = {
+    {"pawl", false, pawl_begin, pawl_acquire, pawl_release},
+    {"shm", true, pawl_begin, pawl_acquire, pawl_release},
+    {"mutex", true, nothing, mutex_acquire, mutex_release},
+    {"flock", false, flock_begin, flock_acquire, flock_release},
+    {"ofd", false, ofd_begin, ofd_acquire, ofd_release},
+    {"redis", false, dial, redis_acquire, redis_release},
+    {"memcached", false, dial, memcached_acquire, memcached_release},
+    {"etcd", false, etcd_begin, etcd_acquire, etcd_release},
+#ifdef HAVE_LIBPQ
+    {"postgres", false, postgres_begin, postgres_acquire, postgres_release},
+#endif
+#ifdef HAVE_ZOOKEEPER
+    {"zookeeper", false, zookeeper_begin, zookeeper_acquire, zookeeper_release},
+#endif
+};
+static const struct system *chosen;
 
-static void run(struct system *s, unsigned round)
+static void work(struct crowd *c, unsigned number)
 {
-    unsigned n = 0;
-    for (uint64_t until = kit_now() + (uint64_t)(ROUND_NS * kit.scale); n < SAMPLES_MAX && kit_now() < until; n++)
-        samples[n] = time_pairs(s, n * BATCH, s->quick ? BATCH : 1);
-    s->p50_ns[round] = kit_percentile(samples, n, 0.5);
-    s->p99_ns[round] = kit_percentile(samples, n, 0.99);
+    struct rng rng;
+    const unsigned pairs = chosen->quick ? BATCH : 1;
+    crowd = c;
+    self = number;
+    report = &c->reports[number];
+    rng_seed(&rng, number);
+    chosen->begin();
+    crowd_ready(c, number);
+    while (!crowd_over(c)) {
+        uint64_t begin = kit_now();
+        for (unsigned i = 0; i < pairs; i++) {
+            unsigned lock = (unsigned)rng_below(&rng, LOCKS);
+            chosen->acquire(lock);
+            chosen->release(lock);
+        }
+        hist_add(&report->hist, (kit_now() - begin) / pairs);
+        report->ops += pairs;
+    }
+    if (session)
+        pawl_close(session);
 }
 
 int main(int argc, char **argv)
 {
-    kit_begin(&kit, argc, argv, "locking and unlocking a free lock: Redis, etcd, a robust mutex, and pawl on shared memory");
-    atexit(stop_servers);
-    kit_pin(kit.cpus[0]);
-    for (size_t i = 0; i < countof(systems); i++) {
-        systems[i].there = systems[i].begin();
-        if (!systems[i].there)
-            fprintf(stderr, "%s does not answer; 'scripts/deps bench' installs it\n", systems[i].name);
-    }
-    for (unsigned round = 0; round < ROUNDS; round++)
-        for (size_t i = 0; i < countof(systems); i++)
-            if (systems[i].there)
-                run(&systems[i], round);
+    struct crowd c = {.clients = 1, .ns = NS_PER_S, .work = work};
+    const struct arg table[] = {
+        {.name = "system", .kind = ARG_STRING, .metavar = "S", .help = "which one; default pawl, at --place", .to = &system_name},
+        {.name = "place", .kind = ARG_STRING, .metavar = "PLACE", .help = "pawl, shm: the space", .to = &at.place},
+        {.name = "namespaces",
+         .kind = ARG_STRING,
+         .metavar = "FILES",
+         .help = "network namespaces of the clients",
+         .to = &at.namespaces},
+        {.name = "hosts", .kind = ARG_U64, .metavar = "N", .help = "rack on loopback: hosts of the clients", .to = &at.hosts},
+        {.name = "port", .kind = ARG_U64, .metavar = "N", .help = "of a server on loopback", .to = &port},
+        {.name = "folder", .kind = ARG_STRING, .metavar = "DIR", .help = "flock, ofd: of the files", .to = &folder},
+        {.name = "clients", .kind = ARG_U64, .metavar = "N", .help = "processes; default 1", .to = &c.clients},
+        {.name = "seconds", .kind = ARG_DURATION, .metavar = "S", .help = "how long; default 1", .to = &c.ns},
+    };
+    const struct args args = {.command = "peers",
+                              .usage = "[OPTION]...",
+                              .about = "Locks and unlocks one of 1,000 locks, under pawl or another system. The result is JSON.",
+                              ARGS_TABLE(table)};
+    struct args_rest rest;
+    struct json j;
+    int rc = args_parse(&args, argc, argv, &rest);
+    if (rc != ARGS_RUN)
+        return rc;
     for (size_t i = 0; i < countof(systems); i++)
-        if (systems[i].there)
-            printf("  %-13s %10.0f ns, p99 %10.0f ns, %8.1f times word\n", systems[i].name,
-                   kit_percentile(systems[i].p50_ns, ROUNDS, 0.5), kit_percentile(systems[i].p99_ns, ROUNDS, 0.5),
-                   kit_percentile(systems[i].p50_ns, ROUNDS, 0.5) / kit_percentile(systems[0].p50_ns, ROUNDS, 0.5));
-    pawl_close(handle);
-    stop_servers();
-    remove_data();
-    return kit_end(&kit);
+        if (!strcmp(systems[i].name, system_name))
+            chosen = &systems[i];
+    if (!chosen || (chosen->begin == pawl_begin && !at.place))
+        return args_complain(&args, "'%s' is not built in, or has no --place", system_name);
+    mutex_make();
+    rc = crowd_run(&c);
+    json_open(&j, stdout);
+    crowd_json(&c, &j);
+    crowd_free(&c);
+    return json_finish(&j) || rc ? 1 : 0;
 }

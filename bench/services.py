@@ -178,3 +178,53 @@ class Services:
                               "--appendonly", "no", "--dir", self.folder], "redis")
         await_port(port, process, "Redis")
         return port, process
+
+    def memcached(self):
+        port = free_port()
+        user = ["-u", "nobody"] if os.getuid() == 0 else []
+        process = self.start([program("memcached", "memcached"), "-l", "127.0.0.1", "-p", str(port), "-U", "0"] + user, "memcached")
+        await_port(port, process, "memcached")
+        return port, process
+
+    def etcd(self):
+        port, peer = free_port(), free_port()
+        client, other = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
+        process = self.start([program("etcd", "etcd-server"), "--data-dir", os.path.join(self.disk, "etcd"), "--listen-client-urls", client,
+                              "--advertise-client-urls", client, "--listen-peer-urls", other, "--initial-advertise-peer-urls", other,
+                              "--initial-cluster", f"default={other}"], "etcd")
+        await_port(port, process, "etcd")
+        return port, process
+
+    def postgres(self):
+        found = sorted(glob.glob("/usr/lib/postgresql/*/bin/initdb"))
+        if not found:
+            raise Missing("PostgreSQL is missing (Debian: postgresql)")
+        folder, port = os.path.join(self.disk, "postgres"), free_port()
+        as_user = []
+        if os.getuid() == 0:  # PostgreSQL refuses to be root
+            as_user = [program("runuser", "util-linux"), "-u", "postgres", "--"]
+            os.chmod(self.disk, 0o755)
+            os.mkdir(folder)
+            shutil.chown(folder, "postgres")
+        done = subprocess.run(as_user + [found[-1], "-D", folder, "-A", "trust", "-U", "postgres", "--no-sync"], capture_output=True,
+                              text=True, check=False, cwd="/")
+        if done.returncode:
+            raise Missing(f"initdb: {done.stderr.strip()[-200:]}")
+        process = self.start(as_user + [os.path.join(os.path.dirname(found[-1]), "postgres"), "-D", folder, "-p", str(port), "-h", "127.0.0.1",
+                                        "-k", "", "-c", "max_connections=200"], "postgres", cwd="/")
+        await_port(port, process, "PostgreSQL")
+        return port, process
+
+    def zookeeper(self):
+        jar = "/usr/share/java/zookeeper.jar"
+        if not os.path.exists(jar):
+            raise Missing("ZooKeeper is missing (Debian: zookeeper)")
+        folder, port = os.path.join(self.disk, "zookeeper"), free_port()
+        config = os.path.join(self.folder, "zoo.cfg")
+        with open(config, "w", encoding="utf-8") as out:
+            out.write(f"tickTime=2000\ndataDir={folder}\nclientPort={port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n"
+                      "admin.enableServer=false\nmaxSessionTimeout=600000\n")
+        process = self.start([program("java", "default-jre-headless"), "-cp", f"{self.folder}:{jar}",
+                              "org.apache.zookeeper.server.quorum.QuorumPeerMain", config], "zookeeper")
+        await_port(port, process, "ZooKeeper")
+        return port, process

@@ -171,7 +171,7 @@ How it is measured: clients lock and unlock without a pause. After a warm-up, al
 per operation are all verbs of the window divided by these operations. The designs have their default parameters unless a row says
 `--tune`.
 
-Missing: ShiftLock's transactions (4.4, Figure 10) and bank (4.5, Figure 11).
+Missing: ShiftLock's transactions (4.4, Figure 10). Its bank (4.5, Figure 11) and FissLock's run on a real Redis: `scripts/bank`.
 """
 
 
