@@ -263,7 +263,7 @@ PAWL_API int pawl_reshape(pawl *p, pawl_grant *grant, uint64_t start, uint64_t e
 PAWL_API int pawl_split(pawl *p, pawl_grant *grant, uint64_t at, pawl_grant *right);
 
 /* Locks all or none. Every caller waits for them in the same order, so users of pawl_lock_all do not deadlock with each other. In
- * racks the requests leave together: free locks take one round trip.
+ * racks and on memory nodes the requests leave together: free locks take as many round trips as one does.
  * -EINVAL: the same lock twice, or ranges of one lock that overlap. -EDEADLK: two ranges share an internal lock of the design; lock
  * one range that contains both. grants[i] belongs to wants[i]. */
 typedef struct pawl_want {
@@ -276,7 +276,7 @@ typedef struct pawl_want {
 #define PAWL_ALL_MAX 64 /* wants of one call */
 PAWL_API int pawl_lock_all(pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline_ns, pawl_grant *grants);
 
-/* Releases all of them, whether they were granted together or not; in racks their packets leave together. Returns the first error,
+/* Releases all of them, whether they were granted together or not; in racks and on memory nodes their packets leave together. Returns the first error,
  * as pawl_unlock does; the others are released nevertheless. -EINVAL: none, or more than PAWL_ALL_MAX; nothing is released. */
 PAWL_API int pawl_unlock_all(pawl *p, const pawl_grant *grants, unsigned count);
 

@@ -150,7 +150,7 @@ static int lock_range(struct pawl *p, pawl_key key, uint64_t start, uint64_t end
     return ended(m, rc, key, &h, out);
 }
 
-static int reshape(struct pawl *p, pawl_grant *g, uint64_t start, uint64_t end, uint64_t deadline)
+__attribute__((cold)) static int reshape(struct pawl *p, pawl_grant *g, uint64_t start, uint64_t end, uint64_t deadline)
 {
     struct memory_session *m = memory_of(p);
     uint64_t first, last;
@@ -166,7 +166,7 @@ static int reshape(struct pawl *p, pawl_grant *g, uint64_t start, uint64_t end, 
     return ended(m, rc, pawl_id(0), &h, g);
 }
 
-static int split(struct pawl *p, pawl_grant *g, uint64_t at, pawl_grant *right)
+__attribute__((cold)) static int split(struct pawl *p, pawl_grant *g, uint64_t at, pawl_grant *right)
 {
     struct memory_session *m = memory_of(p);
     const uint64_t unit = m->space.unit_bytes;
@@ -204,7 +204,8 @@ void memory_notice_loss(struct memory_session *m)
 
 /* ---- several at once ---- */
 
-static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
+__attribute__((cold)) static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline,
+                                          pawl_grant *grants)
 {
     struct memory_session *m = memory_of(p);
     struct hold holds[PAWL_ALL_MAX];
@@ -223,7 +224,7 @@ static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint
     return memory_failed(m, rc, wants[0].key);
 }
 
-static int unlock_all(struct pawl *p, const pawl_grant *grants, unsigned count)
+__attribute__((cold)) static int unlock_all(struct pawl *p, const pawl_grant *grants, unsigned count)
 {
     struct memory_session *m = memory_of(p);
     struct hold holds[PAWL_ALL_MAX];

@@ -252,7 +252,8 @@ static enum pawl_why why(struct pawl *p)
 /* ---- several at once ---- */
 
 /* Those of one node. */
-static int lock_part(struct nodes *s, unsigned node, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
+__attribute__((cold)) static int lock_part(struct nodes *s, unsigned node, const pawl_want *wants, unsigned count,
+                                           uint64_t deadline, pawl_grant *grants)
 {
     const unsigned nodes = s->where.coordinators.count;
     pawl_want part[PAWL_ALL_MAX];
@@ -275,7 +276,7 @@ static int lock_part(struct nodes *s, unsigned node, const pawl_want *wants, uns
 }
 
 /* Locks of the first nodes were granted some time ago: their leases must still run (I1). */
-static int all_live(struct nodes *s, const pawl_grant *grants, unsigned count)
+__attribute__((cold)) static int all_live(struct nodes *s, const pawl_grant *grants, unsigned count)
 {
     const struct seat *seats[PAWL_ALL_MAX];
     for (unsigned i = 0; i < count; i++)
@@ -307,7 +308,7 @@ static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint
     return rc;
 }
 
-static int unlock_part(struct nodes *s, unsigned node, const pawl_grant *grants, unsigned count)
+__attribute__((cold)) static int unlock_part(struct nodes *s, unsigned node, const pawl_grant *grants, unsigned count)
 {
     struct pawl *at = nodes_opened(s, node);
     pawl_grant part[PAWL_ALL_MAX];
@@ -318,7 +319,7 @@ static int unlock_part(struct nodes *s, unsigned node, const pawl_grant *grants,
     return at && n ? at->ops->unlock_all(at, part, n) : 0;
 }
 
-static int unlock_all(struct pawl *p, const pawl_grant *grants, unsigned count)
+__attribute__((cold)) static int unlock_all(struct pawl *p, const pawl_grant *grants, unsigned count)
 {
     struct nodes *s = nodes_of(p);
     struct pawl *at;

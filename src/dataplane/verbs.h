@@ -248,8 +248,8 @@ VERBS_INLINE void verbs_keep(struct verbs_run *r, uint64_t *room)
         r->kept->word[at] = *room;
 }
 
-/* READ and WRITE: each aligned 8 bytes are of one moment, and no more is promised. A step stores a pair of words: a kernel program
- * takes one latch for both. */
+/* READ and WRITE: each aligned 8 bytes are of one moment, one after the other in the order of their addresses. A step stores a pair
+ * of words: a kernel program takes one latch for both. */
 static long verbs_move_step(uint32_t i, void *run)
 {
     struct verbs_run *r = run;

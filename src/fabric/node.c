@@ -145,9 +145,31 @@ static void put_operands(uint8_t *at, uint8_t verb, const struct fab_op *op)
         put_operand(&at, op->swap_mask, op->width);
 }
 
+/* A READ of the words behind those of the request's latest verb, a READ of the same call, becomes a part of that one: the node
+ * reads words in the order of their addresses. How many bytes; 0: it is none, or does not fit. */
+static uint32_t join_read(struct node_request *r, const struct fab_op *op, uint32_t skip)
+{
+    struct verbs_op latest;
+    if (op->verb != FAB_READ || r->len == r->from)
+        return 0;
+    memcpy(&latest, r->packet + r->latest, sizeof latest);
+    uint32_t room = op->len - skip;
+    if (latest.verb != VERBS_READ || latest.offset + latest.room != FAB_OFFSET(op->addr) + skip || room > VERBS_PACKET_MAX - r->len)
+        return 0;
+    latest.room = (uint16_t)(latest.room + room);
+    memcpy(r->packet + r->latest, &latest, sizeof latest);
+    memset(r->packet + r->len, 0, room);
+    r->len += room;
+    r->reads += room / 8;
+    return room;
+}
+
 /* Adds a verb, or what fits of a READ or WRITE from byte `skip` on. How many bytes of it (of an atomic: its width); 0: none fit. */
 static uint32_t put_verb(struct node_request *r, const struct fab_op *op, uint32_t skip)
 {
+    uint32_t joined = join_read(r, op, skip);
+    if (joined)
+        return joined;
     uint8_t verb = verb_of(op);
     uint32_t operands = verbs_operands(verb), left = VERBS_PACKET_MAX - r->len;
     uint32_t head = sizeof(struct verbs_op), room = operands * op->width;
@@ -177,15 +199,18 @@ static uint32_t put_verb(struct node_request *r, const struct fab_op *op, uint32
     return operands ? op->width : room;
 }
 
-static void take_result(struct fab_op *op, uint32_t skip, const struct verbs_op *sent, const uint8_t *room)
+/* Of a READ, which may be of several of the caller's. The next one of those. */
+static struct fab_op *take_words(struct fab_op *op, uint32_t skip, uint32_t room, const uint8_t *words)
 {
-    if (sent->verb == VERBS_READ) {
-        memcpy((char *)op->buf + skip, room, sent->room);
-    } else if (sent->verb != VERBS_WRITE) {
-        uint64_t half[2] = {0, 0};
-        memcpy(half, room, sent->width);
-        op->old = (u128)half[1] << 64 | half[0];
+    while (room) {
+        uint32_t n = (uint32_t)min_u64(op->len - skip, room);
+        memcpy((char *)op->buf + skip, words, n);
+        words += n;
+        room -= n;
+        skip = 0;
+        op++;
     }
+    return op;
 }
 
 /* Results of the caller's verbs. The lengths are those that were sent, whatever the answer says. */
@@ -193,11 +218,19 @@ static void take_results(struct node_request *r, const uint8_t *answer)
 {
     struct fab_op *op = r->ops;
     uint32_t skip = r->skip;
-    for (uint32_t at = r->from; r->call && at < r->len; op++, skip = 0) {
+    for (uint32_t at = r->from; r->call && at < r->len; skip = 0) {
         struct verbs_op sent;
         memcpy(&sent, r->packet + at, sizeof sent);
         at += (uint32_t)sizeof sent;
-        take_result(op, skip, &sent, answer + at);
+        if (sent.verb == VERBS_READ) {
+            op = take_words(op, skip, sent.room, answer + at);
+        } else if (sent.verb == VERBS_WRITE) {
+            op++;
+        } else {
+            uint64_t half[2] = {0, 0};
+            memcpy(half, answer + at, sent.width);
+            op++->old = (u128)half[1] << 64 | half[0];
+        }
         at += sent.room;
     }
 }

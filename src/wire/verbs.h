@@ -71,7 +71,7 @@ _Static_assert(sizeof(struct verbs_head) == 48, "no padding");
 /* ---- verbs ---- */
 
 enum verbs_verb {
-    VERBS_READ = 1,
+    VERBS_READ = 1, /* word by word, in the order of the addresses: clients join READs of words that follow each other */
     VERBS_WRITE = 2,
     VERBS_CAS = 3,  /* compare, swap */
     VERBS_FAA = 4,  /* add */

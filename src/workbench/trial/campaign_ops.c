@@ -310,10 +310,9 @@ int campaign_give_back(struct actor *a, uint64_t lock, const struct hold *h)
     return gave_back(a, lock, h, a->ops->unlock(a, h));
 }
 
-/* At once, or one by one: the tokens decide, so that no number is drawn. */
-static int give_back_several(struct actor *a, const uint64_t *locks, const struct hold *holds, unsigned count)
+int campaign_give_back_several(struct actor *a, const uint64_t *locks, const struct hold *holds, unsigned count, bool together)
 {
-    bool together = a->ops->unlock_all && holds[0].token % 2;
+    together = together && a->ops->unlock_all;
     int rc[ACTOR_WANTS_MAX], first = 0;
     for (unsigned i = 0; i < count && together; i++)
         gives_back(a, locks[i], &holds[i]);
@@ -405,7 +404,7 @@ int campaign_several_locks(struct actor *a)
     for (unsigned i = 0; i < n; i++)
         campaign_granted(a, locks[i], &holds[i]);
     enjoy(a, locks[0], &holds[0]);
-    return give_back_several(a, locks, holds, n);
+    return campaign_give_back_several(a, locks, holds, n, holds[0].token % 2); /* so that no number is drawn for it */
 }
 
 /* Impatient clients give up at about the time at which a deadlock would be found. */

@@ -96,6 +96,8 @@ pawl_key campaign_key(const struct actor *a, uint64_t lock, struct key_text *tex
 /* Tells the oracle of a grant; and before it gives it back. */
 void campaign_granted(struct actor *a, uint64_t lock, const struct hold *h);
 int campaign_give_back(struct actor *a, uint64_t lock, const struct hold *h);
+/* The same for several locks: at once, where the actor can, or one by one. The first error. */
+int campaign_give_back_several(struct actor *a, const uint64_t *locks, const struct hold *holds, unsigned count, bool together);
 
 /* One operation from beginning to end: 0, or what it ended with. */
 int campaign_one_lock(struct actor *a);

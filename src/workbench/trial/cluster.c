@@ -126,6 +126,10 @@ static int add_client(struct cluster *c, unsigned id, struct sim_host *host)
                                                            .number = i,
                                                            .keys = c->params.keys,
                                                            .user = c->params.user}};
+    /* From an image of its start a world runs again and again: what lies outside of it is made before. */
+    for (unsigned i = 0; c->params.chooser && i < c->params.tasks; i++)
+        if (together_prepare(&client->tasks[i].together))
+            return -ENOMEM;
     return sim_spawn(client->process, "keeper", cluster_keeper_task, &client->at[0]) ? 0 : -ENOMEM;
 }
 

@@ -270,8 +270,8 @@ static int plan_client(const char *text, size_t len, struct exhaust_plan *out, c
         *reason = "it has more than 8 clients";
     else if (!len || len > EXHAUST_OPS_MAX)
         *reason = "a client has 1 to 8 operations";
-    else if (strspn(text, "XSxs") < len)
-        *reason = "operations are X and S, with a deadline x and s";
+    else if (strspn(text, EXHAUST_LETTERS) < len)
+        *reason = "operations are X and S, Y and T of a second lock, A and B of both; with a deadline small letters";
     else if (out->residents && !resident)
         *reason = "clients on the node of the lock memory (@) come last";
     if (*reason)
@@ -311,6 +311,14 @@ void exhaust_plan_text(const struct exhaust_plan *plan, char *out, size_t room)
                              i >= plan->clients - plan->residents ? "@" : "", plan->parts >> i & 1 ? "/" : "", plan->ops[i]);
 }
 
+unsigned exhaust_plan_locks(const struct exhaust_plan *plan)
+{
+    for (unsigned i = 0; i < plan->clients; i++)
+        if (strpbrk(plan->ops[i], "YTABytab"))
+            return EXHAUST_LOCKS_MAX;
+    return 1;
+}
+
 int exhaust_answers_parse(const char *text, struct exhaust_answer *out, unsigned *count)
 {
     for (*count = 0;; text++) {
@@ -334,8 +342,8 @@ const char *exhaust_refuses(const struct exhaust_params *p)
     const struct design *d = p->design;
     bool shared = false, impatient = false;
     for (unsigned i = 0; i < p->plan.clients; i++) {
-        shared |= strpbrk(p->plan.ops[i], "Ss") != NULL;
-        impatient |= strpbrk(p->plan.ops[i], "xs") != NULL;
+        shared |= strpbrk(p->plan.ops[i], "SsTt") != NULL;
+        impatient |= strpbrk(p->plan.ops[i], "xsytab") != NULL;
     }
     if (p->faults & FAULT_BIT(FAULT_DELAY))
         return "delays are part of every schedule, and not a fault here";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every schedule of a small world: few clients, one lock, few operations each, and the oracle.
+/* Every schedule of a small world: few clients, one lock or two, few operations each, and the oracle.
  *
  * The world runs again and again from its beginning, each time along other answers of its chooser (world/sim_chooser.h), until all
  * answers have been given within the bounds: depth first, the last answer that can be another one changes. No random number is
@@ -22,7 +22,10 @@
     (FAULT_BIT(FAULT_LOSS) | FAULT_BIT(FAULT_DUPLICATE) | FAULT_BIT(FAULT_REORDER) | FAULT_BIT(FAULT_UNKNOWN) |                    \
      FAULT_BIT(FAULT_PAUSE) | FAULT_BIT(FAULT_CRASH_CLIENT))
 
-/* Operations of a client: a letter each, X or x exclusive, S or s shared, x and s with a deadline. */
+/* Operations of a client: a letter each. X exclusive, S shared; Y and T likewise, of a second lock; A both locks at once,
+ * exclusive, and B the same in the opposite order. Small letters: with a deadline. */
+#define EXHAUST_LETTERS "XSYTABxsytab"
+#define EXHAUST_LOCKS_MAX 2
 struct exhaust_plan {
     unsigned clients;
     char ops[EXHAUST_CLIENTS_MAX][EXHAUST_OPS_MAX + 1];
@@ -36,6 +39,9 @@ struct exhaust_plan {
  * with the reason. */
 int exhaust_plan_parse(const char *text, struct exhaust_plan *out, const char **reason);
 void exhaust_plan_text(const struct exhaust_plan *plan, char *out, size_t room);
+
+/* One, or two if an operation wants the second lock. */
+unsigned exhaust_plan_locks(const struct exhaust_plan *plan);
 
 /* So many operations each, exclusive and shared by turns if the design has shared locks; of ranges every second client has a part.
  */

@@ -74,16 +74,29 @@ static void range_of(const struct exhaust_plan *plan, unsigned client, uint64_t 
     *end = part ? *start + PART_UNITS : UNITS;
 }
 
-static int lock_once(struct actor *a, char letter, struct hold *h)
+/* The locks that an operation wants, in the caller's order. How many. */
+static unsigned locks_of(char letter, uint64_t locks[EXHAUST_LOCKS_MAX])
+{
+    char large = (char)(letter & ~0x20);
+    locks[0] = large == 'B' || large == 'Y' || large == 'T';
+    locks[1] = 1 - locks[0];
+    return large == 'A' || large == 'B' ? 2 : 1;
+}
+
+static int lock_once(struct actor *a, char letter, struct hold *holds)
 {
     struct campaign *c = campaign_of(a);
-    bool shared = letter == 'S' || letter == 's', impatient = letter >= 'a';
+    bool shared = strchr("SsTt", letter), impatient = letter >= 'a';
     enum pawl_mode mode = shared ? PAWL_SHARED : PAWL_EXCLUSIVE;
     uint64_t deadline = impatient ? world_now(&a->process->host->world) + PATIENCE_NS : DEADLINE_NEVER, start, end;
+    uint64_t locks[EXHAUST_LOCKS_MAX];
+    unsigned n = locks_of(letter, locks);
+    const pawl_want wants[] = {{.key = pawl_id(locks[0]), .mode = mode}, {.key = pawl_id(locks[1]), .mode = mode}};
     range_of(&world_of(a)->params->plan, a->client, &start, &end);
     a->task->any_deadline = impatient;
-    int rc = c->units ? a->ops->lock_range(a, pawl_id(0), start, end, mode, deadline, h)
-                      : a->ops->lock(a, pawl_id(0), mode, deadline, h);
+    int rc = n > 1      ? a->ops->lock_all(a, wants, n, deadline, holds)
+             : c->units ? a->ops->lock_range(a, wants[0].key, start, end, mode, deadline, holds)
+                        : a->ops->lock(a, wants[0].key, mode, deadline, holds);
     a->task->any_deadline = false;
     return rc;
 }
@@ -91,17 +104,23 @@ static int lock_once(struct actor *a, char letter, struct hold *h)
 static int one_operation(struct actor *a, char letter)
 {
     struct campaign *c = campaign_of(a);
-    struct hold h;
-    int rc = lock_once(a, letter, &h);
+    struct hold holds[EXHAUST_LOCKS_MAX];
+    uint64_t locks[EXHAUST_LOCKS_MAX];
+    unsigned n = locks_of(letter, locks);
+    int rc = lock_once(a, letter, holds);
     if (rc)
         return rc;
-    campaign_granted(a, 0, &h);
+    for (unsigned i = 0; i < n; i++)
+        campaign_granted(a, locks[i], &holds[i]);
     sim_task_yield(a->task);
-    const struct oracle_holder holder = {
-        .client = campaign_who(a), .mode = h.mode, .token = h.token, .range = {.start = h.start, .end = h.end}};
-    if (h.mode == PAWL_EXCLUSIVE)
-        oracle_write_range(&c->oracle, 0, &holder);
-    return campaign_give_back(a, 0, &h);
+    for (unsigned i = 0; i < n; i++) {
+        const struct hold *h = &holds[i];
+        const struct oracle_holder holder = {
+            .client = campaign_who(a), .mode = h->mode, .token = h->token, .range = {.start = h->start, .end = h->end}};
+        if (h->mode == PAWL_EXCLUSIVE)
+            oracle_write_range(&c->oracle, locks[i], &holder);
+    }
+    return campaign_give_back_several(a, locks, holds, n, n > 1);
 }
 
 static bool work(struct actor *a, struct exhaust_world *w)
@@ -125,34 +144,44 @@ static bool work(struct actor *a, struct exhaust_world *w)
 
 /* ---- the auditor ---- */
 
-static int audit_lock(struct actor *a, struct exhaust_world *w)
+static int audit_lock(struct actor *a, struct exhaust_world *w, uint64_t lock)
 {
     struct oracle *o = &w->campaign.oracle;
     uint64_t deadline = world_now(&a->process->host->world) + AUDIT_LEASES * LEASE_NS;
     pawl_state state;
     struct hold h;
-    int rc = a->ops->query(a, pawl_id(0), &state);
+    int rc = a->ops->query(a, pawl_id(lock), &state);
     if (!rc && state.mode && !w->deaths)
         oracle_violation(o, "I11: the lock is held (mode %u, %u holders) when all have released it", state.mode, state.holders);
     if (!w->campaign.timeout)
         deadline = DEADLINE_NEVER;
-    rc = w->campaign.units ? a->ops->lock_range(a, pawl_id(0), 0, RANGE_UNITS_MAX, PAWL_EXCLUSIVE, deadline, &h)
-                           : a->ops->lock(a, pawl_id(0), PAWL_EXCLUSIVE, deadline, &h);
+    rc = w->campaign.units ? a->ops->lock_range(a, pawl_id(lock), 0, RANGE_UNITS_MAX, PAWL_EXCLUSIVE, deadline, &h)
+                           : a->ops->lock(a, pawl_id(lock), PAWL_EXCLUSIVE, deadline, &h);
     if (!rc) {
-        campaign_granted(a, 0, &h);
-        rc = campaign_give_back(a, 0, &h);
+        campaign_granted(a, lock, &h);
+        rc = campaign_give_back(a, lock, &h);
     } else if (rc != -PAWL_ELOST) {
         oracle_violation(o, "I11: the lock cannot be had when all have released it: %s", pawl_strerror(rc));
     }
     return rc;
 }
 
-/* Of packet designs it has the lock once before the others start, so that leases and terms are settled. */
+static int audit_locks(struct actor *a, struct exhaust_world *w)
+{
+    int rc = 0;
+    for (uint64_t lock = 0; lock < exhaust_plan_locks(&w->params->plan) && rc != -PAWL_ELOST; lock++)
+        rc = audit_lock(a, w, lock);
+    return rc;
+}
+
+/* Of packet designs it has each lock once before the others start, so that leases and terms are settled. */
 static bool await_end(struct actor *a, struct exhaust_world *w)
 {
     struct hold h;
-    if (w->campaign.design->packet && (a->ops->lock(a, pawl_id(0), PAWL_EXCLUSIVE, DEADLINE_NEVER, &h) || a->ops->unlock(a, &h)))
-        return false;
+    unsigned locks = w->campaign.design->packet ? exhaust_plan_locks(&w->params->plan) : 0;
+    for (uint64_t lock = 0; lock < locks; lock++)
+        if (a->ops->lock(a, pawl_id(lock), PAWL_EXCLUSIVE, DEADLINE_NEVER, &h) || a->ops->unlock(a, &h))
+            return false;
     await_start(a, w);
     if (w->chooser.open)
         block_at(a, w);
@@ -164,7 +193,7 @@ static bool audit(struct actor *a, struct exhaust_world *w)
 {
     if (!w->started && !await_end(a, w))
         return false;
-    if (audit_lock(a, w) == -PAWL_ELOST)
+    if (audit_locks(a, w) == -PAWL_ELOST)
         return false;
     int left = w->deaths ? a->ops->tidy(a) : 0;
     if (left == -PAWL_ELOST)
@@ -181,8 +210,11 @@ static bool actor_work(struct actor *a)
     struct exhaust_world *w = world_of(a);
     if (a->client == w->params->plan.clients)
         return audit(a, w);
-    if (!w->started)
+    if (!w->started) {
         await_start(a, w);
+        if (exhaust_plan_locks(&w->params->plan) > 1)
+            sim_task_yield(a->task); /* a call for several locks has stacks that are not put back: it begins after that point */
+    }
     return work(a, w);
 }
 
@@ -234,7 +266,7 @@ static int make_cluster(struct exhaust_world *w, const struct model *model, FILE
         .knobs = p->knobs,
         .model = model,
         .keys = PAWL_KEYS_DENSE,
-        .capacity = 1,
+        .capacity = exhaust_plan_locks(&p->plan),
         .range_units = ranges ? UNITS : 0,
         .range_max = ranges ? UNITS : 0,
         .clients = p->plan.clients + 1,
@@ -264,7 +296,7 @@ static int make_rack(struct exhaust_world *w, const struct model *model, FILE *t
         .design = p->design,
         .knobs = p->knobs,
         .model = model,
-        .locks = 1,
+        .locks = exhaust_plan_locks(&p->plan),
         .clients = p->plan.clients + 1,
         .mortals = p->plan.clients,
         .hosts = p->plan.clients + 1,
@@ -332,7 +364,7 @@ int exhaust_world_make(const struct exhaust_params *p, FILE *trace, struct exhau
     c->design = p->design;
     c->timeout = p->design->features & DESIGN_TIMEOUT;
     c->units = p->design->features & DESIGN_RANGES ? UNITS : 0;
-    int rc = oracle_init(&c->oracle, 1, p->design->features & DESIGN_TOKENS, valid, c);
+    int rc = oracle_init(&c->oracle, exhaust_plan_locks(&p->plan), p->design->features & DESIGN_TOKENS, valid, c);
     c->oracle.told = campaign_violated;
     if (!rc)
         rc = p->design->packet ? make_rack(w, &w->model, trace) : make_cluster(w, &w->model, trace);

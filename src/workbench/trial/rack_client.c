@@ -381,18 +381,25 @@ static int lock_all(struct actor *a, const pawl_want *wants, unsigned count, uin
     }
 }
 
+/* In the order of the keys, as all clients do; RACK_BATCH_ORDER: half of the clients in the opposite order. */
 static int actor_lock_all(struct actor *a, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
 {
     const struct rack_client *c = rack_task_of(a)->client;
-    pawl_want opposite[ACTOR_WANTS_MAX] = {{.mode = PAWL_EXCLUSIVE}};
+    bool opposite = MISTAKE(c->rack->config.mistakes, RACK_BATCH_ORDER) && c->id % 2 == 0;
+    pawl_want sorted[ACTOR_WANTS_MAX] = {{.mode = PAWL_EXCLUSIVE}};
     struct hold held[ACTOR_WANTS_MAX] = {{0}};
-    if (!MISTAKE(c->rack->config.mistakes, RACK_BATCH_ORDER) || c->id % 2)
-        return lock_all(a, wants, count, deadline, holds);
+    unsigned order[ACTOR_WANTS_MAX];
+    for (unsigned i = 0; i < count; i++) {
+        unsigned at = i;
+        for (; at && (wants[order[at - 1]].key.id > wants[i].key.id) != opposite; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
     for (unsigned i = 0; i < count; i++)
-        opposite[i] = wants[count - 1 - i];
-    int rc = lock_all(a, opposite, count, deadline, held);
+        sorted[i] = wants[order[i]];
+    int rc = lock_all(a, sorted, count, deadline, held);
     for (unsigned i = 0; i < count && !rc; i++)
-        holds[i] = held[count - 1 - i];
+        holds[order[i]] = held[i];
     return rc;
 }
 
