@@ -23,12 +23,21 @@ struct memory_need {
     uint64_t lease_ns;
     uint32_t caps; /* of the space */
     bool fresh;
+    const struct seal_ring *ring; /* null: packets are not tagged */
 };
+
+/* With whose key a client has connected: no other speaks for it. */
+struct memory_owner {
+    struct seal_asker by;
+    uint32_t life; /* of the client */
+};
+
 struct memory_place {
-    void *memory;               /* zero, */
-    struct verbs_client *table; /* and so is this, */
-    bool found;                 /* unless an earlier process left them: */
-    uint32_t life;              /* then in that life */
+    void *memory;                /* zero, */
+    struct verbs_client *table;  /* and so is this, */
+    bool found;                  /* unless an earlier process left them: */
+    uint32_t life;               /* then in that life */
+    struct memory_owner *owners; /* by client's number; null: packets are not tagged */
 };
 struct memory_home {
     void *ctx;
@@ -40,7 +49,8 @@ struct memory_home {
     void (*tend)(void *ctx, uint64_t now);                      /* every look; null: clients look after each other */
     uint32_t can;                                               /* enum verbs_can, beside those of the capabilities */
     void (*close)(void *ctx);
-    const char *pinned; /* a map of the kernel that is the memory; null: clients on this machine cannot map it */
+    uint64_t (*untagged)(void *ctx); /* datagrams that it refused, since their tags were wrong; null: it checks no tags */
+    const char *pinned;              /* a map of the kernel that is the memory; null: clients on this machine cannot map it */
 };
 
 struct memory_node_params {
@@ -54,12 +64,6 @@ struct memory_node_params {
     bool fresh; /* no client holds anything from before: serve at once, without waiting for a lease */
     uint64_t spin_ns;
     uint64_t mistakes; /* of the executor, on purpose (dataplane/mistake.h); not with `home` */
-};
-
-/* With whose key a client has connected: no other speaks for it. */
-struct memory_owner {
-    struct seal_asker by;
-    uint32_t life; /* of the client */
 };
 
 struct memory_node {
