@@ -356,6 +356,23 @@ static void send_answers(struct coordinating *c, const struct service_answer *an
     }
 }
 
+/* Shards that an operator moves, done or refused. */
+static void say_rules(struct coordinating *c, const struct coord_packet *ask, const void *answer, struct net_addr from,
+                      uint64_t now)
+{
+    const struct coord_packet *a = answer;
+    char at[NET_ADDR_TEXT];
+    uint64_t withheld;
+    if (ask->head.family != PACKET_COORDINATOR || ask->head.type != COORD_RULES || ask->code != 1 ||
+        !log_may(&c->commands, now, &withheld))
+        return;
+    net_addr_print(from, at);
+    log_event(a->code ? LOG_LEVEL_WARNING : LOG_LEVEL_NOTICE, a->code ? "rules not changed" : "rules changed",
+              LOG_TEXT("space", c->params.space), LOG_TEXT("from", at), LOG_NUMBER("first", ask->head.index),
+              LOG_NUMBER("end", ask->head.generation), LOG_NUMBER("rack", ask->role + UINT64_C(1)),
+              LOG_NUMBER("withheld", withheld), LOG_TEXT("why", a->code ? pawl_strerror(a->code) : "an operator asked for it"));
+}
+
 /* The packets of a batch. How many answers there are. */
 static unsigned take_batch(struct coordinating *c, const struct udp_batch *batch, struct service_answer *answers)
 {
@@ -381,6 +398,7 @@ static unsigned take_batch(struct coordinating *c, const struct udp_batch *batch
         else if (service_packet(&c->service, data, len, from, host_now(), &answers[count])) {
             answers[count].key = batch->packet[i].key;
             seals_hand_out(&c->ring, &answers[count].key, data, answers[count].bytes);
+            say_rules(c, data, answers[count].bytes, from, now);
             count++;
         }
     }

@@ -34,11 +34,69 @@ void kernel_grace(void)
         usleep(GRACE_US);
 }
 
-void kernel_tell_hosts(volatile struct plane_host *hosts, const struct roster *r)
+/* ---- keys ---- */
+
+static_assert(SEAL_KEYS == countof(((struct plane_seal *)0)->key) && sizeof(struct seal_key) == sizeof(uint64_t[2]),
+              "the kernel's side has its own declaration");
+
+/* While they change, packets of the host have a wrong tag, and are sent again. */
+static void write_seal(volatile struct plane_seal *to, uint32_t life, const struct seal_key key[SEAL_KEYS])
+{
+    for (unsigned i = 0; i < SEAL_KEYS; i++)
+        for (unsigned k = 0; k < countof(key->k); k++)
+            to->key[i][k] = key[i].k[k];
+    to->which = 0;
+    to->life = life;
+}
+
+int kernel_map_seals(struct plane *plane, const volatile struct plane_host *hosts, const struct roster *r,
+                     volatile struct plane_seal **out)
+{
+    struct seal_key key[SEAL_KEYS] = {{.k = {0}}};
+    void *seals;
+    uint64_t bytes;
+    int rc = plane_map(plane, "seals", &seals, &bytes);
+    if (rc)
+        return rc;
+    *out = seals;
+    for (uint32_t m = 0; r->ring && m <= r->machines; m++) {
+        uint32_t life = m ? hosts[m].given_life : 0;
+        for (unsigned i = 0; i < r->ring->count; i++)
+            key[i] = m ? seal_host_key(&r->ring->key[i], r->space, (uint16_t)m, life) : seal_member_key(&r->ring->key[i], 0);
+        if (!m || life)
+            write_seal(*out + m, life, key);
+    }
+    return 0;
+}
+
+/* The program sees with which key a host tags. */
+static void tell_keys(volatile struct plane_seal *seal, struct roster_host *h)
+{
+    if (seal->life != h->life)
+        write_seal(seal, h->life, h->key);
+    h->which = seal->which & 1;
+}
+
+struct seal_key kernel_key(const volatile struct plane_seal *seals, const struct roster *r, uint16_t machine)
+{
+    struct seal_key key = {.k = {0}};
+    if (!r->ring || !machine || machine > r->machines)
+        return key;
+    const volatile struct plane_seal *s = &seals[machine];
+    for (unsigned k = 0; k < countof(key.k); k++)
+        key.k[k] = s->key[s->which & 1][k];
+    return key;
+}
+
+/* ---- addresses ---- */
+
+void kernel_tell_hosts(volatile struct plane_host *hosts, volatile struct plane_seal *seals, struct roster *r)
 {
     for (uint32_t m = 1; m <= r->machines; m++) {
-        const struct roster_host *h = &r->host[m];
+        struct roster_host *h = &r->host[m];
         struct plane_host at = {0};
+        if (h->life && r->ring)
+            tell_keys(&seals[m], h);
         if (!h->life || !net_addr_known(h->at))
             continue;
         kernel_set_address(&at, m, h->at);
@@ -137,6 +195,7 @@ int kernel_open_plane(const struct kernel_params *p, const struct member *m, con
                      .racks = c->racks,
                      .rack = rack,
                      .ip = c->racks ? net_addr_v4(&at) : 0,
+                     .keyed = m->roster->ring != NULL,
                      .names = c->keys == PAWL_KEYS_NAMED || c->keys == PAWL_KEYS_SPARSE},
         .pins = p->pins,
         .fresh = fresh,
@@ -215,9 +274,6 @@ int kernel_switch_run(const struct kernel_params *p)
     struct member_params mp = p->station.member;
     if (plane_missing())
         return explain(-ENOTSUP, "%s", plane_missing());
-    if (mp.ring && mp.ring->count)
-        return explain(-PAWL_ENOTSUP,
-                       "the programs for the kernel do not check tags yet: a rack with a key has a switch with --soft");
     mp.reads = PACKET_MANY;
     int rc = member_open(&m, &mp);
     if (rc)

@@ -24,6 +24,7 @@ struct care {
     struct rack_config config; /* the rack's own: with its number of the space */
     volatile struct plane_live *live;
     volatile struct plane_host *hosts; /* the kernel's */
+    volatile struct plane_seal *seals; /* the kernel's keys */
     struct rebuild_lock *locks;
     struct rebuild rebuild;
     uint64_t heard[REBUILD_MACHINES_MAX];    /* as it was when last looked at, */
@@ -144,6 +145,9 @@ static int care_begin(struct care *c, struct plane *p, struct member *m)
     c->live = plane_live(p);
     c->hosts = hosts;
     c->locks = locks;
+    rc = kernel_map_seals(p, c->hosts, m->roster, &c->seals);
+    if (rc)
+        return rc;
     if (c->live->closed || (plane_found(p) && !rules_are_found(c))) {
         begin_rebuilding(c, plane_found(p));
     } else if (!plane_found(p)) {
@@ -155,6 +159,13 @@ static int care_begin(struct care *c, struct plane *p, struct member *m)
 }
 
 /* ---- packets that the kernel passed on ---- */
+
+static void send_to_host(struct care *c, struct net_addr to, const struct fission_packet *p)
+{
+    struct seal_key key = kernel_key(c->seals, c->member->roster, p->head.to.machine);
+    const struct udp_out out = {.to = to, .len = sizeof *p, .data = p, .key = seal_known(&key) ? &key : NULL};
+    udp_send(&c->member->udp, &out, 1);
+}
 
 static void answer_report(struct care *c, const struct fission_packet *p, uint32_t len, struct net_addr from)
 {
@@ -168,8 +179,7 @@ static void answer_report(struct care *c, const struct fission_packet *p, uint32
     answer.count = 0;
     answer.head.to = p->head.from;
     answer.head.from.machine = MACHINE_SWITCH;
-    const struct udp_out out = {.to = from, .len = sizeof answer, .data = &answer};
-    udp_send(&c->member->udp, &out, 1);
+    send_to_host(c, from, &answer);
 }
 
 /* ---- the coordinator ---- */
@@ -207,6 +217,17 @@ static void keep_rejoining(struct care *c, uint64_t now)
         __atomic_store_n(&c->live->closed, c->rebuild.closed ? PLANE_REBUILDING : 0, __ATOMIC_RELEASE);
 }
 
+/* Whether the packet is open. One of a host of which the coordinator has not told yet, or of a later life of it, is asked about. */
+static bool opens(struct roster *r, void *data, uint32_t len, struct net_addr from, struct seal_key *used)
+{
+    const struct packet_head *h = data;
+    if (roster_opens(r, data, len, used))
+        return true;
+    bool host = h->from.machine && h->from.machine <= r->machines;
+    r->untagged += !host || !seal_is_tagged(data, len) || roster_admits(r, h->from.machine, roster_life_of(h), from);
+    return false;
+}
+
 static void receive(struct care *c)
 {
     struct member *m = c->member;
@@ -214,9 +235,11 @@ static void receive(struct care *c)
     while (udp_wait(&m->udp, &c->batch, 0, until)) {
         uint64_t now = world_now(&world_real);
         for (unsigned i = 0; i < c->batch.count; i++) {
-            const void *data = c->batch.packet[i].data;
+            void *data = c->batch.packet[i].data;
             uint32_t len = c->batch.packet[i].len;
             struct seal_key used = {.k = {0}};
+            if (len >= sizeof(struct packet_head) && !opens(m->roster, data, len, c->batch.packet[i].from, &used))
+                continue;
             if (len >= sizeof(struct packet_head) && member_asked(m, data, len, c->batch.packet[i].from, &used))
                 continue;
             const struct packet_head *h = data;
@@ -229,7 +252,7 @@ static void receive(struct care *c)
             else if (len <= PACKET_MAX && !m->nonce_next)
                 answer_report(c, data, len, c->batch.packet[i].from);
         }
-        kernel_tell_hosts(c->hosts, m->roster);
+        kernel_tell_hosts(c->hosts, c->seals, m->roster);
         member_ask_hosts(m, now);
         if (m->nonce_next)
             return; /* the coordinator is to be told at once */
@@ -264,9 +287,7 @@ static void look(struct care *c, uint64_t now)
         tell.head.epoch = c->live->epoch;
         tell.head.index = c->look_next;
         tell.token += fission_base(lock->age, c->live->life);
-        const struct udp_out out = {
-            .to = kernel_address(&c->hosts[heir], heir, ntohs(c->hosts[heir].pool_port)), .len = sizeof tell, .data = &tell};
-        udp_send(&c->member->udp, &out, 1);
+        send_to_host(c, kernel_address(&c->hosts[heir], heir, ntohs(c->hosts[heir].pool_port)), &tell);
     }
     if (c->look_next < config->locks)
         return;
@@ -326,6 +347,7 @@ static void publish(struct care *c, const struct plane *plane, uint64_t now)
                     .foreign = m->foreign,
                     .forged = r[PLANE_FORGED] + m->forged + m->roster->forged,
                     .unissued = m->roster->unknown,
+                    .untagged = r[PLANE_UNTAGGED] + m->roster->untagged,
                     .family = PACKET_FISSION}};
     snprintf(p.space, sizeof p.space, "%s", m->welcome.said.packet.space);
     snprintf(p.design, sizeof p.design, "%s", m->welcome.said.design);

@@ -23,7 +23,15 @@ void kernel_close_plane(const struct kernel_params *p, struct plane *plane);
 void kernel_report_end(const struct kernel_params *p, const struct plane *plane);
 
 /* The program takes packets of hosts as the roster has them: from their addresses, in the lives that they were given. */
-void kernel_tell_hosts(volatile struct plane_host *hosts, const struct roster *r);
+void kernel_tell_hosts(volatile struct plane_host *hosts, volatile struct plane_seal *seals, struct roster *r);
+
+/* The map of keys, filled in as far as they are known before the roster is: those of lock servers and switches, and of hosts that
+ * the process before knew. */
+int kernel_map_seals(struct plane *plane, const volatile struct plane_host *hosts, const struct roster *r,
+                     volatile struct plane_seal **out);
+
+/* By which a packet to or from that host is tagged now; none: by the key of the socket. */
+struct seal_key kernel_key(const volatile struct plane_seal *seals, const struct roster *r, uint16_t machine);
 
 /* The address of a machine, as the program has it. */
 void kernel_set_address(struct plane_host *h, uint32_t machine, struct net_addr at);

@@ -23,6 +23,7 @@ struct keeper {
     struct plane *plane;
     struct station station;
     const struct plane_host *hosts; /* the program's */
+    volatile struct plane_seal *seals;
     uint32_t highest;
 };
 
@@ -49,14 +50,23 @@ static void changing(void *ctx, bool begins)
 /* ---- addresses ---- */
 
 /* The program learns where hosts are. */
-static bool find_host(void *ctx, struct place to, struct net_addr *out)
+static bool address_of(const struct keeper *k, struct place to, struct net_addr *out)
 {
-    const struct keeper *k = ctx;
     if (to.machine == MACHINE_NONE || to.machine > k->highest || !k->hosts[to.machine].ip)
         return false;
     const struct plane_host h = k->hosts[to.machine];
     *out = kernel_address(&h, to.machine, to.port == PORT_POOL || to.port == PORT_SERVER ? ntohs(h.pool_port) : to.port);
     return true;
+}
+
+/* It learns with which of two keys a host tags, too. */
+static bool find_host(void *ctx, struct place to, struct net_addr *out)
+{
+    const struct keeper *k = ctx;
+    struct roster *r = k->station.member.roster;
+    if (r->ring && to.machine && to.machine <= r->machines && k->seals[to.machine].life == r->host[to.machine].life)
+        r->host[to.machine].which = k->seals[to.machine].which & 1;
+    return address_of(k, to, out);
 }
 
 /* Lock servers on this machine: frames for them go up to the stack. Others are learnt from what they send. */
@@ -77,7 +87,7 @@ static int tell_servers(struct keeper *k)
 static void told(void *ctx)
 {
     struct keeper *k = ctx;
-    kernel_tell_hosts((volatile struct plane_host *)(uintptr_t)k->hosts, k->station.member.roster);
+    kernel_tell_hosts((volatile struct plane_host *)(uintptr_t)k->hosts, k->seals, k->station.member.roster);
 }
 
 /* A lock server was replaced by one on this machine. If the map does not take the address, the next start tells it. */
@@ -86,12 +96,15 @@ static void moved(void *ctx)
     (void)tell_servers(ctx);
 }
 
+/* A packet for a host has the host's key, one for a lock server that of the member in whose name it is. */
 static void bring(void *ctx, const void *data, uint32_t len)
 {
     struct keeper *k = ctx;
     const struct packet_head *h = data;
-    struct udp_out out = {.len = len, .data = data};
-    if (find_host(k, h->to, &out.to))
+    const struct roster *r = k->station.member.roster;
+    struct seal_key key = kernel_key(k->seals, r, h->to.machine <= r->machines ? h->to.machine : h->from.machine);
+    struct udp_out out = {.len = len, .data = data, .key = seal_known(&key) ? &key : NULL};
+    if (address_of(k, h->to, &out.to))
         udp_send(&k->station.member.udp, &out, 1);
 }
 
@@ -175,6 +188,9 @@ static int run(struct keeper *k)
     if (rc)
         return rc;
     k->hosts = hosts;
+    rc = kernel_map_seals(k->plane, k->hosts, s->member.roster, &k->seals);
+    if (rc)
+        return rc;
     k->highest = (uint32_t)(bytes / sizeof *k->hosts) - 1;
     const struct plane_kernel kernel = {.ctx = k, .order = give_order, .grace = grace};
     netlock_switch_in_kernel(s->memory, &kernel);

@@ -108,6 +108,11 @@ static void format(struct memory_node *m)
     __atomic_store_n(&there->magic, magic, __ATOMIC_RELEASE);
 }
 
+static bool is_keyed(const struct memory_node *m)
+{
+    return m->p.ring && m->p.ring->count;
+}
+
 static int place_memory(struct memory_node *m, uint32_t clients)
 {
     const struct memory_home *home = m->p.home;
@@ -118,7 +123,8 @@ static int place_memory(struct memory_node *m, uint32_t clients)
                                .at = m->udp.at,
                                .lease_ns = m->p.layout.lease_ns,
                                .caps = m->p.layout.caps,
-                               .fresh = m->p.fresh};
+                               .fresh = m->p.fresh,
+                               .ring = is_keyed(m) ? m->p.ring : NULL};
     m->place.life = need.life;
     int rc = !home || (m->p.local && home->takes_memory) ? make_memory(m, need.bytes, &m->place) : 0;
     need.memory = m->place.memory;
@@ -126,6 +132,11 @@ static int place_memory(struct memory_node *m, uint32_t clients)
         rc = home->open(home->ctx, &need, &m->place);
     if (rc)
         return rc;
+    if (is_keyed(m)) {
+        m->owners = home ? m->place.owners : calloc(clients, sizeof *m->owners);
+        if (!m->owners)
+            return explain(-ENOMEM, "out of memory for %u clients", clients);
+    }
     m->place.found = m->place.found && ((const struct layout_header *)m->place.memory)->magic;
     if (m->place.found)
         return adopt(m);
@@ -171,11 +182,6 @@ static int make_node(struct memory_node *m, uint32_t clients)
     return m->node ? 0 : explain(-ENOMEM, "out of memory for %u clients", clients);
 }
 
-static bool is_keyed(const struct memory_node *m)
-{
-    return m->p.ring && m->p.ring->count;
-}
-
 int memory_node_open(struct memory_node *m, const struct memory_node_params *p)
 {
     char at[NET_ADDR_TEXT];
@@ -194,11 +200,9 @@ int memory_node_open(struct memory_node *m, const struct memory_node_params *p)
     uint32_t clients = (uint32_t)min_u64(2 * m->p.layout.sessions + CLIENTS_SPARE, MEMNODE_CLIENTS_MAX);
     m->clients = clients;
     net_addr_print(p->at, at);
-    if (is_keyed(m) && p->home)
+    if (is_keyed(m) && p->home && !p->home->untagged)
         return explain(-PAWL_ENOTSUP,
-                       "with --dev or --on ofi packets of a memory node are not tagged yet: leave out --key, or serve by udp");
-    if (is_keyed(m) && !(m->owners = calloc(clients, sizeof *m->owners)))
-        return explain(-ENOMEM, "out of memory");
+                       "with --on ofi packets of a memory node are not tagged yet: leave out --key, or serve by udp");
     rc = udp_open(&m->udp, p->at); /* first: of two processes one has the memory */
     if (rc)
         return explain(rc, "cannot listen at %s: %s (--listen; 'ss -lunp' shows the process that has a port)", at, strerror(-rc));
@@ -222,7 +226,8 @@ void memory_node_close(struct memory_node *m)
 {
     memory_tend_stop(&m->tend);
     udp_close(&m->udp);
-    free(m->owners);
+    if (!m->p.home)
+        free(m->owners);
     m->owners = NULL;
     memnode_free(m->node);
     if (m->p.home)
@@ -288,11 +293,16 @@ static void send_wakes(struct memory_node *m)
     }
 }
 
+static uint64_t untagged(const struct memory_node *m)
+{
+    return m->untagged + (m->owners && m->p.home ? m->p.home->untagged(m->p.home->ctx) : 0);
+}
+
 /* The node is free of I/O: its counts tell what happened to its clients. */
 static void watch_clients(struct memory_node *m, uint64_t now)
 {
     const struct memnode_counts *c = memnode_counts(m->node), *b = &m->said;
-    uint64_t withheld, refused = c->refused + c->forged + c->malformed + c->foreign + m->untagged,
+    uint64_t withheld, bare = untagged(m), refused = c->refused + c->forged + c->malformed + c->foreign + bare,
                        before = b->refused + b->forged + b->malformed + b->foreign + m->untagged_said;
     bool changed = c->connects != b->connects || c->leaves != b->leaves || c->fences != b->fences || c->silent != b->silent;
     if (changed && log_may(&m->changing, now, &withheld)) {
@@ -310,14 +320,14 @@ static void watch_clients(struct memory_node *m, uint64_t now)
     if (refused == before || !log_may(&m->refusing, now, &withheld))
         return;
     log_event(LOG_LEVEL_WARNING, "packets dropped", LOG_TEXT("space", m->p.space), LOG_NUMBER("refused", c->refused - b->refused),
-              LOG_NUMBER("forged", c->forged - b->forged), LOG_NUMBER("untagged", m->untagged - m->untagged_said),
+              LOG_NUMBER("forged", c->forged - b->forged), LOG_NUMBER("untagged", bare - m->untagged_said),
               LOG_NUMBER("malformed", c->malformed - b->malformed), LOG_NUMBER("foreign", c->foreign - b->foreign),
               LOG_TEXT("why", "their senders were shut out, or they are malformed or of another space"));
     m->said.refused = c->refused;
     m->said.forged = c->forged;
     m->said.malformed = c->malformed;
     m->said.foreign = c->foreign;
-    m->untagged_said = m->untagged;
+    m->untagged_said = bare;
 }
 
 static void look_around(struct memory_node *m, uint64_t now)
@@ -348,7 +358,7 @@ static void publish(struct memory_node *m)
                                         .life = m->place.life,
                                         .clients = memnode_clients(m->node),
                                         .bytes = m->care.header.total_bytes,
-                                        .untagged = m->untagged,
+                                        .untagged = untagged(m),
                                         .counts = *memnode_counts(m->node)}};
     snprintf(p.space, sizeof p.space, "%s", m->p.space);
     snprintf(p.design, sizeof p.design, "%s", m->p.layout.design->name);
@@ -364,12 +374,15 @@ static bool is_owners(struct memory_node *m, const struct verbs_head *h, const s
     return o && (o->life != h->life || o->by.number == by->number); /* of another life: the node refuses it */
 }
 
-/* A client has connected, or asks again. A sender that has read another's nonce does not become that client. */
+/* A client has connected, or asks again; or it had connected before this process began, by a key that is no longer valid. A sender
+ * that has read another's nonce does not become that client. */
 static bool takes_owner(struct memory_node *m, const struct verbs_head *h, const struct seal_asker *by)
 {
-    if ((h->type & ~VERBS_ANSWER) != VERBS_CONNECT || h->status != VERBS_OK)
+    if (h->status != VERBS_OK || h->client >= m->clients)
         return true;
     struct memory_owner *o = &m->owners[h->client];
+    if ((h->type & ~VERBS_ANSWER) != VERBS_CONNECT && o->life == h->life)
+        return true;
     if (o->life == h->life && o->by.number != by->number)
         return false;
     *o = (struct memory_owner){.by = *by, .life = h->life};

@@ -24,12 +24,21 @@ struct memory_need {
     uint32_t caps; /* of the space */
     bool fresh;
     void *memory; /* that clients on this machine map, too, and that is the home's from now on; null: the home has its own */
+    const struct seal_ring *ring; /* null: packets are not tagged */
 };
+
+/* With whose key a client has connected: no other speaks for it. */
+struct memory_owner {
+    struct seal_asker by;
+    uint32_t life; /* of the client */
+};
+
 struct memory_place {
-    void *memory;               /* zero, */
-    struct verbs_client *table; /* and so is this, */
-    bool found;                 /* unless an earlier process left them: */
-    uint32_t life;              /* then in that life */
+    void *memory;                /* zero, */
+    struct verbs_client *table;  /* and so is this, */
+    bool found;                  /* unless an earlier process left them: */
+    uint32_t life;               /* then in that life */
+    struct memory_owner *owners; /* by client's number; null: packets are not tagged */
 };
 struct memory_home {
     void *ctx;
@@ -41,6 +50,7 @@ struct memory_home {
     void (*tend)(void *ctx, uint64_t now);                      /* every look; null: clients look after each other */
     uint32_t can;                                               /* enum verbs_can, beside those of the capabilities */
     void (*close)(void *ctx);
+    uint64_t (*untagged)(void *ctx); /* datagrams that it refused, since their tags were wrong; null: it checks no tags */
     const char *pinned; /* a map of the kernel that is the memory, and that clients on this machine map, too; null: none */
     bool takes_memory;  /* memory_need.memory; with neither, clients on this machine cannot map it */
 };
@@ -56,12 +66,6 @@ struct memory_node_params {
     bool fresh; /* no client holds anything from before: serve at once, without waiting for a lease */
     uint64_t spin_ns;
     uint64_t mistakes; /* of the executor, on purpose (dataplane/mistake.h); not with `home` */
-};
-
-/* With whose key a client has connected: no other speaks for it. */
-struct memory_owner {
-    struct seal_asker by;
-    uint32_t life; /* of the client */
 };
 
 struct memory_node {

@@ -23,6 +23,7 @@ static int open_plane(struct memory_kernel *k, const struct memory_need *need)
                                                  .space = need->space,
                                                  .locks = need->bytes,
                                                  .options = need->clients,
+                                                 .keyed = need->ring != NULL,
                                                  .lease_ns = need->lease_ns},
                                     .pins = k->pins,
                                     .fresh = need->fresh,
@@ -38,6 +39,43 @@ static int open_plane(struct memory_kernel *k, const struct memory_need *need)
         explain(rc, "%s; --fresh begins anew", why);
     }
     return rc;
+}
+
+static_assert(sizeof(struct memory_owner) == sizeof(struct plane_owner) &&
+                  offsetof(struct memory_owner, by.number) == offsetof(struct plane_owner, number) &&
+                  offsetof(struct memory_owner, life) == offsetof(struct plane_owner, life),
+              "the kernel's side has its own declaration");
+
+/* A client that connected with a key that is no longer valid has to show a valid one. */
+static void forget_owners(struct memory_owner *owners, uint32_t clients, const struct seal_ring *ring)
+{
+    for (uint32_t i = 0; i < clients; i++) {
+        bool valid = false;
+        for (unsigned k = 0; k < ring->count && !valid; k++) {
+            struct seal_key key = seal_member_key(&ring->key[k], owners[i].by.number);
+            valid = !memcmp(&key, &owners[i].by.key, sizeof key);
+        }
+        if (!valid)
+            memset(&owners[i], 0, sizeof owners[i]);
+    }
+}
+
+static int open_keys(struct memory_kernel *k, const struct memory_need *need, struct memory_place *out)
+{
+    void *seals, *owners;
+    uint64_t bytes;
+    int rc = plane_map(k->plane, "seals", &seals, &bytes);
+    if (!rc)
+        rc = plane_map(k->plane, "owners", &owners, &bytes);
+    if (rc)
+        return rc;
+    for (unsigned i = 0; i < need->ring->count; i++) {
+        struct seal_key key = seal_member_key(&need->ring->key[i], 0);
+        memcpy(((struct plane_seal *)seals)->key[i], &key, sizeof key);
+    }
+    out->owners = owners;
+    forget_owners(out->owners, need->clients, need->ring);
+    return 0;
 }
 
 /* For a link to it, wherever this process was started. */
@@ -73,7 +111,7 @@ static int open_memory(void *ctx, const struct memory_need *need, struct memory_
               k->found ? "goes on with the memory as it was" : "the memory is new", plane_live(k->plane)->life,
               plane_verified(k->plane));
     *out = (struct memory_place){.memory = words, .table = clients, .found = k->found, .life = plane_live(k->plane)->life};
-    return 0;
+    return need->ring ? open_keys(k, need, out) : 0;
 }
 
 static int attach_all(void *ctx, struct care *care)
@@ -90,7 +128,7 @@ static int attach_all(void *ctx, struct care *care)
 }
 
 /* A request came by another interface, or with a head that the program leaves to the network stack. The program executes it all the
- * same: only the program holds the latch. */
+ * same: only the program holds the latch. Its tag is checked by then. */
 static uint32_t execute(void *ctx, void *packet, uint32_t len)
 {
     static const uint8_t none[FRAME_MAC];
@@ -101,10 +139,17 @@ static uint32_t execute(void *ctx, void *packet, uint32_t len)
         return 0;
     frame_put_together(in, k->at, none, none, &request);
     struct plane_run run = {.in = in, .in_len = FRAME_HEADS + len, .out = out, .out_len = sizeof out};
-    if (plane_run(plane_program(k->plane, "plane"), &run) || run.verdict != XDP_TX || run.out_len != FRAME_HEADS + len)
+    if (plane_run(plane_program(k->plane, "inside"), &run) || run.verdict != XDP_TX || run.out_len != FRAME_HEADS + len)
         return 0;
     memcpy(packet, out + FRAME_HEADS, len);
     return len;
+}
+
+static uint64_t untagged(void *ctx)
+{
+    const struct memory_kernel *k = ctx;
+    struct plane_counters c;
+    return k->plane && !plane_count(k->plane, &c) ? c.reason[PLANE_UNTAGGED] : 0;
 }
 
 static void report_end(const struct memory_kernel *k)
@@ -136,5 +181,6 @@ struct memory_home memory_kernel_home(struct memory_kernel *k)
                                 .begin = attach_all,
                                 .execute = execute,
                                 .close = close_memory,
+                                .untagged = untagged,
                                 .pinned = k->pins ? k->pinned : NULL};
 }

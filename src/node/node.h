@@ -33,6 +33,7 @@ struct coordinating {
     /* With etcd, where several stand by: */
     const struct coordinating_etcd *etcd; /* null: the state is in a file, or nowhere */
     struct store_etcd store;
+    struct log_limit commands;  /* of operators */
     struct coord_params params; /* of the service, which is opened whenever this coordinator takes over */
     struct state_params state;
     bool leads; /* the service is open */
@@ -116,6 +117,7 @@ struct station {
     void *apply_ctx;
     const volatile sig_atomic_t *stop;
     struct figures_board board;
+    struct log_limit commands; /* of operators */
     /* Where a program in the kernel does most of the work, and this is its control process: null otherwise. */
     struct {
         void *ctx;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cluster/host.h"
+#include "dataplane/netlock_wire.h"
 #include "designs/packet/parts.h"
 #include "node/node.h"
 #include "wire/many.h"
@@ -383,6 +384,27 @@ static bool opens(struct station *s, void *data, uint32_t len, struct net_addr f
     return false;
 }
 
+/* A policy that an operator sets. */
+static void say_policy(struct station *s, const void *data, uint32_t len, struct net_addr from)
+{
+    static const char *const names[] = {[NETLOCK_COMMAND_QUOTA] = "quota",
+                                        [NETLOCK_COMMAND_RANDOM] = "random allocation",
+                                        [NETLOCK_COMMAND_PRIORITIES] = "priorities"};
+    const struct netlock_packet *p = data;
+    struct netlock_command c;
+    char at[NET_ADDR_TEXT];
+    uint64_t withheld;
+    if (p->head.family != PACKET_NETLOCK || p->head.type != NETLOCK_COMMAND || len != sizeof *p + sizeof c)
+        return;
+    memcpy(&c, p + 1, sizeof c);
+    if (c.kind >= countof(names) || !names[c.kind] || !log_may(&s->commands, host_now(), &withheld))
+        return;
+    net_addr_print(from, at);
+    log_event(LOG_LEVEL_NOTICE, "policy command", LOG_TEXT("space", s->member.join.space), LOG_TEXT("from", at),
+              LOG_TEXT("policy", names[c.kind]), LOG_NUMBER("tenant", c.tenant), LOG_NUMBER("value", c.rate),
+              LOG_NUMBER("burst", c.burst), LOG_NUMBER("withheld", withheld), LOG_TEXT("why", "an operator asked for it"));
+}
+
 /* `opened`: it is a part of a datagram that was open. */
 static void one_packet(struct station *s, void *data, uint32_t len, struct net_addr from, bool opened, struct outbox *out)
 {
@@ -421,6 +443,8 @@ static void one_packet(struct station *s, void *data, uint32_t len, struct net_a
         return; /* HERE */
     if (h->type < FIGURES_TYPES)
         s->counts.in[h->type]++;
+    if (unlikely(h->from.machine == MACHINE_OPERATOR))
+        say_policy(s, data, len, from);
     if (!s->is_switch) {
         s->member.design->server_packet(s->memory, data, len, host_now(), out);
         return;

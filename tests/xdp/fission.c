@@ -144,8 +144,8 @@ static void heads(const struct fission_packet *good)
     f.head.version--;
     refused("another version", &f, PLANE_VERSION);
     f = *good;
-    f.head.features = PACKET_TAGGED;
-    refused("with a tag", &f, PLANE_VERSION);
+    f.head.features = test_is_keyed() ? 4 : PACKET_TAGGED;
+    refused("with another feature", &f, PLANE_VERSION);
 }
 
 static void bad_packets(void)

@@ -17,15 +17,26 @@ static _Alignas(16) uint64_t memory[BYTES / 8];
 static struct verbs_client table[CLIENTS];
 static uint64_t *words;
 static struct verbs_client *clients;
-static uint64_t answered, executed, repeated, refused;
+static uint64_t answered, executed, repeated, refused, forged;
+
+/* The key with which a client has connected. */
+static struct seal_asker asker_of(uint32_t client)
+{
+    const struct seal_key cluster = {{5, 6}};
+    return (struct seal_asker){.key = seal_member_key(&cluster, client), .number = client};
+}
 
 static void open_both(void)
 {
-    const struct plane_options o = {
-        .program = "memory",
-        .settings = {.port = htons(TEST_PORT), .machines = 1, .space = TEST_SPACE, .locks = BYTES, .options = CLIENTS},
-        .life = LIFE,
-        .locks_max = BYTES / 4096};
+    const struct plane_options o = {.program = "memory",
+                                    .settings = {.port = htons(TEST_PORT),
+                                                 .machines = 1,
+                                                 .space = TEST_SPACE,
+                                                 .locks = BYTES,
+                                                 .options = CLIENTS,
+                                                 .keyed = test_is_keyed()},
+                                    .life = LIFE,
+                                    .locks_max = BYTES / 4096};
     void *at;
     uint64_t bytes;
     int rc = plane_open(&o, &p);
@@ -61,6 +72,85 @@ static void open_both(void)
     }
     table[3].fenced = table[3].life; /* one is shut out */
     memcpy(clients, table, sizeof table);
+    if (!test_is_keyed())
+        return;
+    CHECK_EQ(plane_map(p, "owners", &at, &bytes), 0);
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        struct seal_asker by = asker_of(i);
+        struct plane_owner owner = {.number = by.number, .life = table[i].life};
+        memcpy(owner.key, &by.key, sizeof owner.key);
+        memcpy((struct plane_owner *)at + i, &owner, sizeof owner);
+    }
+}
+
+/* ---- with keys: PAWL_TEST_KEY ---- */
+
+/* As the client sends it. */
+static struct test_frame tagged_frame(const void *packet, uint32_t len, const struct seal_asker *by)
+{
+    _Alignas(8) uint8_t bytes[VERBS_PACKET_MAX + sizeof(struct seal_trail)];
+    memcpy(bytes, packet, len);
+    return test_frame(bytes, seal_trail_put(by, bytes, len));
+}
+
+/* As the process runs it, which has checked the tag. */
+static void run_inside(const void *packet, uint32_t len, struct plane_run *run)
+{
+    struct test_frame in = test_frame(packet, len);
+    *run = (struct plane_run){.in = in.bytes, .in_len = in.len, .out = run->out, .out_len = FRAME_MAX};
+    CHECK_EQ(plane_run(plane_program(p, "inside"), run), 0);
+}
+
+/* With a wrong tag it is dropped and counted, or is of a life of which only the process can judge. */
+static void forge(struct rng *r, const uint8_t *packet, uint32_t len)
+{
+    struct verbs_head h;
+    struct plane_counters before, after;
+    memcpy(&h, packet, sizeof h);
+    if (h.magic != VERBS_MAGIC || h.len != len || (h.type != VERBS_BATCH && h.type != VERBS_WAIT))
+        return;
+    struct seal_asker by = asker_of(h.client < CLIENTS ? h.client : 0), none = {.number = by.number};
+    struct test_frame in = test_frame(packet, len), out;
+    uint64_t how = rng_below(r, 5);
+    by.key.k[0] ^= how == 1;
+    by.number += how == 2; /* of another file; its holder has that key */
+    if (how == 2)
+        by.key = asker_of((uint32_t)by.number).key;
+    if (how)
+        in = tagged_frame(packet, len, how == 4 ? &none : &by);
+    if (how == 3) {
+        in.packet[len - 1] ^= 1;
+        test_udp_sum(&in);
+    }
+    struct plane_run run = {.in = in.bytes, .in_len = in.len, .out = out.bytes, .out_len = sizeof out.bytes};
+    CHECK_EQ(plane_count(p, &before), 0);
+    CHECK_EQ(plane_run(plane_program(p, "plane"), &run), 0);
+    CHECK_EQ(plane_count(p, &after), 0);
+    bool passed = run.verdict == XDP_PASS && !memcmp(out.bytes, in.bytes, in.len);
+    CHECK(run.verdict == XDP_DROP || passed);
+    forged += after.reason[PLANE_UNTAGGED] - before.reason[PLANE_UNTAGGED];
+}
+
+/* The program with keys, as a client and the process see it together. */
+static void run_tagged(const uint8_t *packet, uint32_t len, struct plane_run *run)
+{
+    struct verbs_head h;
+    memcpy(&h, packet, sizeof h);
+    struct seal_asker by = asker_of(h.client < CLIENTS ? h.client : 0);
+    struct test_frame in = tagged_frame(packet, len, &by);
+    struct test_frame *out = run->out;
+    run->in = in.bytes;
+    run->in_len = in.len;
+    CHECK_EQ(plane_run(plane_program(p, "plane"), run), 0);
+    if (run->verdict == XDP_PASS && h.magic == VERBS_MAGIC && (h.type == VERBS_BATCH || h.type == VERBS_WAIT)) {
+        CHECK(!memcmp(out->bytes, in.bytes, in.len));
+        run_inside(packet, len, run);
+    } else if (run->verdict == XDP_TX) {
+        uint32_t whole = run->out_len - (uint32_t)FRAME_HEADS;
+        CHECK(seal_trail_open(&by.key, out->packet, &whole));
+        CHECK_EQ(whole, len);
+        run->out_len -= (uint32_t)sizeof(struct seal_trail);
+    }
 }
 
 /* A verb that is sound, most often. */
@@ -220,14 +310,23 @@ static void one(struct rng *r, uint64_t i)
     uint32_t len = choose_packet(r, packet);
     struct test_frame in = test_frame(packet, len), out = {.len = 0};
     struct plane_run run = {.in = in.bytes, .in_len = in.len, .out = out.bytes, .out_len = sizeof out.bytes};
-    CHECK_EQ(plane_run(plane_program(p, "plane"), &run), 0);
+    if (test_is_keyed()) {
+        forge(r, packet, len);
+        run_tagged(packet, len, &run);
+    } else {
+        CHECK_EQ(plane_run(plane_program(p, "plane"), &run), 0);
+    }
     struct memnode_counts before = *memnode_counts(node);
+    struct verbs_head asked;
+    memcpy(&asked, packet, sizeof asked);
     uint32_t answer = memnode_packet(node, packet, len, &somewhere, NS_PER_S, 1);
+    if (test_is_keyed() && asked.client >= CLIENTS)
+        answer = 0; /* no key is that of a client which is none: is_owners() of node/memory.c */
     const struct memnode_counts *after = memnode_counts(node);
     if ((run.verdict == XDP_TX) != (answer != 0))
         CHECK_FAIL("packet %" PRIu64 ": the kernel's verdict is %u, and the process %s", i, run.verdict,
                    answer ? "answers" : "does not");
-    if (answer && (run.out_len != in.len || memcmp(out.packet, packet, len) != 0))
+    if (answer && (run.out_len != FRAME_HEADS + len || memcmp(out.packet, packet, len) != 0))
         CHECK_FAIL("packet %" PRIu64 ": the answers differ; status %u and %u", i, out.packet[3], packet[3]);
     answered += answer != 0;
     executed += after->requests - before.requests;
@@ -246,6 +345,9 @@ int main(void)
     printf("%u packets: %" PRIu64 " answered, %" PRIu64 " executed, %" PRIu64 " repeated, %" PRIu64 " refused\n", PACKETS, answered,
            executed, repeated, refused);
     CHECK(executed > PACKETS / 6 && repeated > PACKETS / 50 && refused > PACKETS / 50);
+    if (test_is_keyed())
+        printf("%" PRIu64 " forged ones changed nothing, and were counted\n", forged);
+    CHECK(!test_is_keyed() || forged > PACKETS / 4);
     plane_close(p, PLANE_REMOVE);
     memnode_free(node);
     return 0;

@@ -102,7 +102,7 @@ static void bad_packets(void)
     test_udp_sum(&f);
     expect_nothing("version", &f, PLANE_VERSION);
     f = kit_frame(&good, sizeof good);
-    f.packet[1] = PACKET_TAGGED;
+    f.packet[1] = test_is_keyed() ? 4 : PACKET_TAGGED;
     test_udp_sum(&f);
     expect_nothing("features", &f, PLANE_VERSION);
     p.head.index = LOCKS;
@@ -111,7 +111,7 @@ static void bad_packets(void)
     expect_bad("an index of more than 32 bits", &p, PLANE_ALIEN);
     p = good;
     p.head.from.machine = MACHINE_NONE;
-    expect_bad("from no machine", &p, PLANE_ALIEN);
+    expect_bad("from no machine", &p, test_is_keyed() ? PLANE_UNTAGGED : PLANE_ALIEN);
     p.head.from.machine = KIT_HOSTS + KIT_SERVERS + 1;
     expect_bad("from a machine that does not exist", &p, PLANE_ALIEN);
     p = good;

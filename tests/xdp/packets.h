@@ -5,7 +5,7 @@
 
 #include "dataplane/xdp/loader.h"
 #include "tests/check.h"
-#include "tests/xdp/six.h"
+#include "tests/xdp/keyed.h"
 #include "wire/many.h"
 
 #include <arpa/inet.h>
@@ -25,7 +25,7 @@
 #define TEST_SPACE 77
 #define TEST_MACHINES 8
 #define FRAME_HEADS (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr))
-#define FRAME_MAX (FRAME_HEADS + PACKET_MAX + 8)
+#define FRAME_MAX (FRAME_HEADS + PACKET_MAX + 24) /* with room for a trail */
 
 struct test_frame {
     union {
@@ -34,7 +34,7 @@ struct test_frame {
             struct ethhdr eth;
             struct iphdr ip;
             struct udphdr udp;
-            uint8_t packet[PACKET_MAX];
+            uint8_t packet[PACKET_MAX + 16];
         } __attribute__((packed));
     };
     uint32_t len;

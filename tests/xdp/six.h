@@ -130,7 +130,7 @@ static inline void four_of_six(const struct six_test_frame *six, struct plane_ru
 }
 
 /* As plane_run(). A frame between the program and its copies has the program's own heads, and is left as it is. */
-static inline int test_run(int program, struct plane_run *run)
+static inline int six_run(int program, struct plane_run *run)
 {
     struct six_test_frame in, out = {.len = 0};
     if (!test_is_six())
@@ -174,7 +174,7 @@ static inline int test_set_host(struct plane *p, uint16_t machine, const struct 
     return plane_set_host(p, machine, &h);
 }
 
-static inline int test_open(const struct plane_options *options, struct plane **out)
+static inline int six_open(const struct plane_options *options, struct plane **out)
 {
     struct plane_options o = *options;
     if (test_is_six()) {

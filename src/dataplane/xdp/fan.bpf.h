@@ -103,6 +103,7 @@ INLINE int fan_one(struct xdp_md *ctx, struct frame *f, struct plane_counters *c
         f->udp->dest = h->pool_port;
         f->udp->check = 0;
         c->verdict[PLANE_SENT]++;
+        seal_state(SEAL_ANEW);
         return XDP_PASS;
     }
     uint16_t port = f->head->to.port;
@@ -157,6 +158,7 @@ INLINE int fan_send(struct xdp_md *ctx, struct frame *f, struct fan_work *w, str
     f->ip->id = (uint16_t)(w->number >> 16);
     f->udp->check = (uint16_t)w->number;
     c->verdict[PLANE_DOUBLED]++;
+    seal_state(SEAL_COPIED);
     if (w->outs <= 2)
         return (int)bpf_redirect_map(&fan2, 0, BPF_F_BROADCAST);
     if (w->outs <= 4)
@@ -191,6 +193,8 @@ INLINE int fan_leave(struct xdp_md *ctx)
     fan_put(&f, o);
     f.ip->id = 0;
     frame_address(&f, h, o->head.to.port == PORT_SERVER ? PORT_POOL : o->head.to.port);
+    if (settings.keyed && !seal_put(ctx))
+        return XDP_DROP;
     return settings.six ? six_out(ctx, o->head.to.machine) : XDP_PASS;
 }
 

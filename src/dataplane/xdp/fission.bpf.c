@@ -442,13 +442,15 @@ int decide_part(struct xdp_md *ctx, uint32_t at, uint32_t len)
         return refuse_part(c, PLANE_SHORT);
     if (!part_is_known(p, len))
         return MANY_SINGLY;
+    if (!part_is_senders(ctx, p->head.from.machine))
+        return refuse_part(c, PLANE_UNTAGGED);
     if (!is_from(p->head.from.machine, frame_saddr(ctx)))
         return refuse_part(c, PLANE_FORGED);
     return p->head.type == FISSION_ACQUIRE && !(p->flags & ~FISSION_NOWAIT) ? decide_known(p, len, c, 1)
                                                                             : decide_known(p, len, c, 0);
 }
 
-INLINE int handle(struct xdp_md *ctx)
+INLINE int take(struct xdp_md *ctx)
 {
     struct plane_counters *c;
     struct frame f;
@@ -469,6 +471,11 @@ INLINE int handle(struct xdp_md *ctx)
     }
     count_type(c, f.head);
     return frame_relay(ctx, &f, c);
+}
+
+INLINE int handle(struct xdp_md *ctx)
+{
+    return seal_end(ctx, take(ctx));
 }
 
 SEC("xdp.frags") int plane(struct xdp_md *ctx)

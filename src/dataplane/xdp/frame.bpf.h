@@ -120,7 +120,9 @@ struct frame {
 #define FRAME_MANY (-2) /* a lock packet with several in it; FRAME_READS_MANY: the program reads those (many.bpf.h) */
 #define FRAME_HEADS (sizeof(struct ether) + sizeof(struct iphdr) + sizeof(struct udphdr))
 #define SIX_HEADS (sizeof(struct ether) + sizeof(struct six_head) + sizeof(struct udphdr))
-#define UDP_WORDS_MAX (PACKET_MAX / 4) /* words that a checksum adds up */
+#define UDP_WORDS_MAX ((PACKET_MAX + sizeof(struct plane_trail)) / 4) /* words that a checksum adds up */
+
+#include "dataplane/xdp/seal.bpf.h"
 
 INLINE uint16_t sum_fold(uint64_t sum)
 {
@@ -209,6 +211,11 @@ INLINE int frame_parse(struct xdp_md *ctx, struct plane_counters *c, struct fram
         return drop(c, PLANE_SHORT);
     if (sum_ip(f->ip) != 0xffff || !udp_sound(ctx, f))
         return drop(c, PLANE_CHECKSUM);
+    if (settings.keyed) {
+        int verdict = seal_enter(ctx, f->len);
+        if (verdict != FRAME_OURS)
+            return verdict == XDP_PASS ? XDP_PASS : XDP_DROP;
+    }
     if (packet_readable(f->head))
         return FRAME_OURS;
 #ifdef FRAME_READS_MANY
@@ -223,6 +230,7 @@ INLINE int frame_begin(struct xdp_md *ctx, struct plane_counters **c, struct fra
 {
     *f = (struct frame){0};
     *c = count_here();
+    seal_begin();
     return *c ? frame_parse(ctx, *c, f) : XDP_ABORTED;
 }
 

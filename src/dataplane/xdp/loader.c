@@ -68,12 +68,13 @@ int plane_map_fd(const struct plane *p, const char *name)
     return fd < 0 ? -ENOENT : fd;
 }
 
-/* Constants are the program's own, and device maps are filled in by every process anew; everything else is state. */
+/* Constants are the program's own, and device maps and keys are filled in by every process anew; everything else is state. */
 static bool is_state(const struct bpf_map *map)
 {
     enum bpf_map_type type = bpf_map__type(map);
     return type != BPF_MAP_TYPE_DEVMAP && type != BPF_MAP_TYPE_DEVMAP_HASH &&
-           strncmp(bpf_map__name(map), ".rodata", strlen(".rodata")) != 0;
+           strncmp(bpf_map__name(map), ".rodata", strlen(".rodata")) != 0 && strcmp(bpf_map__name(map), "seals") != 0 &&
+           strcmp(bpf_map__name(map), "seal_ways") != 0;
 }
 
 static void pin_path(const struct plane *p, const struct bpf_map *map, char out[PIN_PATH])
@@ -103,9 +104,9 @@ static int size_map(struct bpf_map *map, const struct plane_options *o)
         return bpf_map__set_max_entries(map, o->locks_max);
     if (!strcmp(name, "words")) /* a memory node's, in pages */
         return bpf_map__set_max_entries(map, o->locks_max);
-    if (!strcmp(name, "clients"))
+    if (!strcmp(name, "clients") || !strcmp(name, "owners"))
         return bpf_map__set_max_entries(map, o->settings.options);
-    if (!strcmp(name, "hosts"))
+    if (!strcmp(name, "hosts") || !strcmp(name, "seals"))
         return bpf_map__set_max_entries(map, (o->hosts_max ? o->hosts_max : o->settings.machines) + 1);
     if (!strcmp(name, ".rodata.settings"))
         return bpf_map__set_initial_value(map, &settings, sizeof settings);
@@ -164,6 +165,7 @@ static int check_live(struct plane *p, const struct plane_options *o)
         return 0;
     }
     struct plane_settings s = p->live->settings;
+    p->live->settings.keyed = s.keyed = o->settings.keyed; /* the state is the same with a key and without */
     if (p->live->layout != PLANE_LAYOUT || memcmp(&s, &o->settings, sizeof s) != 0)
         return explain(-EEXIST, "%s has the state of another rack: other space, port, locks or machines", p->pins);
     return 0;

@@ -41,6 +41,13 @@ INLINE int part_is_sound(const struct packet_head *h, uint8_t family)
     return h->version == PACKET_VERSION && !h->features && h->family == family;
 }
 
+/* Whether the datagram's tag speaks for the part, too: it has no other. */
+INLINE int part_is_senders(struct xdp_md *ctx, uint16_t machine)
+{
+    const struct packet_head *whole = settings.keyed ? many_bytes(ctx, 0, sizeof *whole) : 0;
+    return !settings.keyed || (whole && whole->from.machine == machine);
+}
+
 /* As many_sound() of wire/many.h has it, without marks. */
 static __attribute__((noinline)) int datagram_is_sound(struct xdp_md *ctx, uint32_t len, uint8_t family)
 {

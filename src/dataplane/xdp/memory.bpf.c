@@ -39,6 +39,15 @@ struct {
     __type(value, struct verbs_client);
 } clients SEC(".maps");
 
+/* With whose key a client has connected: the process writes it. */
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(map_flags, BPF_F_MMAPABLE);
+    __uint(max_entries, 1);
+    __type(key, uint32_t);
+    __type(value, struct plane_owner);
+} owners SEC(".maps");
+
 /* In a map of their own: one that has a spin lock cannot be mapped. */
 struct latch {
     struct bpf_spin_lock lock;
@@ -233,7 +242,37 @@ VERBS_INLINE int on_wait(struct xdp_md *ctx, struct frame *f, struct plane_count
 /* Heads of Ethernet, IPv4 and UDP that are sound, and whole. Else the verdict. */
 _Static_assert(sizeof(struct verbs_head) >= sizeof(struct packet_head), "a frame that has room for one has room for the other");
 
-VERBS_INLINE int parse(struct xdp_md *ctx, struct plane_counters *c, struct frame *f)
+/* Echoes go back, as by every program of a switch; the rest is the process's. */
+VERBS_INLINE int other(struct xdp_md *ctx, struct plane_counters *c, struct frame *f)
+{
+    uint32_t udp_len = bpf_ntohs(f->udp->len), len = udp_len - (uint32_t)sizeof(struct udphdr);
+    if (settings.keyed && f->head->family == PACKET_ECHO) {
+        if (udp_len < sizeof(struct udphdr) + sizeof *f->head || len > PACKET_MAX || (uint8_t *)f->head + len > (uint8_t *)f->end)
+            return pass(c, PLANE_OTHER);
+        int verdict = seal_enter(ctx, len);
+        if (verdict != FRAME_OURS)
+            return verdict == XDP_PASS ? XDP_PASS : XDP_DROP;
+    }
+    int echo = packet_readable(f->head) && f->head->family == PACKET_ECHO && f->head->type == ECHO_ASK;
+    return seal_end(ctx, echo ? frame_echo(f, c) : pass(c, PLANE_OTHER));
+}
+
+/* Whether the datagram is tagged with the key of its client. One of another life than the client's is the process's to judge: only
+ * that can make the key of any file. Else the verdict. */
+VERBS_INLINE int check_owner(struct xdp_md *ctx, struct plane_counters *c, const struct verbs_head *h, struct plane_owner *o,
+                             uint32_t len)
+{
+    uint64_t number, tag;
+    if (!o || !seal_word(ctx, len, &number) || !seal_word(ctx, len + 8, &tag))
+        return drop(c, PLANE_UNTAGGED);
+    if (o->life != h->life)
+        return pass(c, PLANE_CONTROL);
+    if (number != o->number || !tag || seal_hash(ctx, SEAL_TRAILED, len, o->key[0], o->key[1]) != tag)
+        return drop(c, PLANE_UNTAGGED);
+    return FRAME_OURS;
+}
+
+VERBS_INLINE int parse(struct xdp_md *ctx, struct plane_counters *c, struct frame *f, const uint32_t trail)
 {
     f->end = (void *)(long)ctx->data_end;
     f->eth = (void *)(long)ctx->data;
@@ -244,23 +283,54 @@ VERBS_INLINE int parse(struct xdp_md *ctx, struct plane_counters *c, struct fram
     if ((void *)(h + 1) > f->end || f->eth->protocol != bpf_htons(ETH_P_IP) || f->ip->protocol != IPPROTO_UDP ||
         f->ip->frag_off & bpf_htons(0x3fff) || f->ip->version != 4 || f->ip->ihl != 5 || f->udp->dest != settings.port)
         return pass(c, PLANE_OTHER);
-    if (h->magic != VERBS_MAGIC) { /* echoes go back, as by every program of a switch; the rest is the process's */
-        bool echo = packet_readable(f->head) && f->head->family == PACKET_ECHO && f->head->type == ECHO_ASK;
-        return echo ? frame_echo(f, c) : pass(c, PLANE_OTHER);
-    }
+    if (h->magic != VERBS_MAGIC)
+        return other(ctx, c, f);
     uint32_t ip_len = bpf_ntohs(f->ip->tot_len), udp_len = bpf_ntohs(f->udp->len);
     f->len = udp_len - (uint32_t)sizeof(struct udphdr);
-    if (udp_len < sizeof(struct udphdr) + sizeof *h || f->len > VERBS_PACKET_MAX || ip_len < sizeof(struct iphdr) + udp_len ||
-        (uint8_t *)h + f->len > (uint8_t *)f->end || h->len != f->len || h->type & VERBS_ANSWER || h->status)
+    if (udp_len < sizeof(struct udphdr) + sizeof *h + trail || f->len > VERBS_PACKET_MAX + trail ||
+        ip_len < sizeof(struct iphdr) + udp_len || (uint8_t *)h + f->len > (uint8_t *)f->end || h->len + trail != f->len ||
+        h->type & VERBS_ANSWER || h->status)
         return drop(c, PLANE_SHORT);
     return sum_ip(f->ip) != 0xffff || !udp_sound(ctx, f) ? drop(c, PLANE_CHECKSUM) : FRAME_OURS;
 }
 
-SEC("xdp.frags") int plane(struct xdp_md *ctx)
+/* BATCH and WAIT of a client, once it is known whose they are. */
+VERBS_INLINE int serve(struct xdp_md *ctx, struct frame *f, struct plane_counters *count, struct verbs_head *h)
+{
+    uint32_t number = h->client;
+    struct verbs_client *c = bpf_map_lookup_elem(&clients, &number);
+    if (h->node_life != live.life)
+        return answer(f, count, h, VERBS_FENCED);
+    if (!c || h->life > c->life)
+        return drop(count, PLANE_UNKNOWN);
+    if (h->life != c->life || h->life <= c->fenced)
+        return answer(f, count, h, VERBS_FENCED);
+    if (h->tag != c->tag)
+        return drop(count, PLANE_EPOCH);
+    c->heard_ns = bpf_ktime_get_ns();
+    return h->type == VERBS_WAIT ? on_wait(ctx, f, count, h) : on_batch(ctx, f, count, h, c);
+}
+
+/* The answer is as long as the question, and has its trail. */
+VERBS_INLINE int tag_answer(struct xdp_md *ctx, const struct plane_owner *o, uint32_t len)
+{
+    uint64_t at = len + 8, hash = seal_hash(ctx, SEAL_TRAILED, len, o->key[0], o->key[1]);
+    asm volatile("" : "+r"(at));
+    if (at > VERBS_PACKET_MAX + 8)
+        return XDP_ABORTED;
+    uint64_t *tag = (void *)((uint8_t *)(long)ctx->data + FRAME_HEADS + at);
+    if ((void *)(tag + 1) > (void *)(long)ctx->data_end)
+        return XDP_ABORTED;
+    *tag = hash;
+    return XDP_TX;
+}
+
+/* `tagged`: with a trail, which is checked. */
+VERBS_INLINE int handle(struct xdp_md *ctx, const int tagged)
 {
     struct plane_counters *count = count_here();
     struct frame f = {0};
-    int verdict = count ? parse(ctx, count, &f) : XDP_ABORTED;
+    int verdict = count ? parse(ctx, count, &f, tagged ? sizeof(struct plane_trail) : 0) : XDP_ABORTED;
     if (verdict != FRAME_OURS)
         return verdict;
     struct verbs_head *h = (void *)f.head;
@@ -268,18 +338,27 @@ SEC("xdp.frags") int plane(struct xdp_md *ctx)
         return pass(count, PLANE_CONTROL);
     if (h->version != VERBS_VERSION || h->features & ~VERBS_FEATURES || h->space != settings.space)
         return drop(count, PLANE_ALIEN);
-    if (h->node_life != live.life)
-        return answer(&f, count, h, VERBS_FENCED);
-    uint32_t number = h->client;
-    struct verbs_client *c = bpf_map_lookup_elem(&clients, &number);
-    if (!c || h->life > c->life)
-        return drop(count, PLANE_UNKNOWN);
-    if (h->life != c->life || h->life <= c->fenced)
-        return answer(&f, count, h, VERBS_FENCED);
-    if (h->tag != c->tag)
-        return drop(count, PLANE_EPOCH);
-    c->heard_ns = bpf_ktime_get_ns();
-    return h->type == VERBS_WAIT ? on_wait(ctx, &f, count, h) : on_batch(ctx, &f, count, h, c);
+    if (!tagged)
+        return serve(ctx, &f, count, h);
+    uint32_t number = h->client, len = h->len;
+    struct plane_owner *o = bpf_map_lookup_elem(&owners, &number);
+    verdict = check_owner(ctx, count, h, o, len);
+    if (verdict != FRAME_OURS || !o)
+        return verdict == XDP_PASS ? XDP_PASS : XDP_DROP;
+    verdict = serve(ctx, &f, count, h);
+    return verdict == XDP_TX ? tag_answer(ctx, o, len) : verdict;
+}
+
+SEC("xdp.frags") int plane(struct xdp_md *ctx)
+{
+    seal_begin();
+    return settings.keyed ? handle(ctx, 1) : handle(ctx, 0);
+}
+
+/* For the process, which has checked the tag, and the owner. */
+SEC("xdp.frags") int inside(struct xdp_md *ctx)
+{
+    return handle(ctx, 0);
 }
 
 char licence[] SEC("license") = "GPL";

@@ -11,10 +11,10 @@ const char *plane_verdict_name(unsigned verdict)
 
 const char *plane_reason_name(unsigned reason)
 {
-    static const char *const names[] = {"not-ipv4", "ipv6",      "vlan",    "options",  "fragment",  "other",
-                                        "short",    "checksum",  "version", "family",   "alien",     "epoch",
-                                        "index",    "type",      "control", "unknown",  "contended", "closed",
-                                        "refused",  "lost-twin", "foreign", "outdated", "many",      "forged"};
+    static const char *const names[] = {"not-ipv4", "ipv6",    "vlan",      "options", "fragment", "other",     "short",
+                                        "checksum", "version", "family",    "alien",   "epoch",    "index",     "type",
+                                        "control",  "unknown", "contended", "closed",  "refused",  "lost-twin", "foreign",
+                                        "outdated", "many",    "forged",    "untagged"};
     static_assert(countof(names) == PLANE_REASONS, "a name for each");
     return reason < countof(names) ? names[reason] : "";
 }

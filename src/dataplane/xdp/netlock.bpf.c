@@ -474,6 +474,8 @@ int decide_part(struct xdp_md *ctx, uint32_t where, uint32_t len)
         return refuse_part(c, PLANE_SHORT);
     if (!part_is_known(p, len))
         return MANY_SINGLY;
+    if (!part_is_senders(ctx, p->head.from.machine))
+        return refuse_part(c, PLANE_UNTAGGED);
     if (!is_from(p->head.from.machine, frame_saddr(ctx)))
         return refuse_part(c, PLANE_FORGED);
     int admitted = admit_part(p, b, now, c);
@@ -534,7 +536,7 @@ INLINE int netlock(struct xdp_md *ctx, struct frame *f, struct plane_counters *c
     return host ? on_host(ctx, f, p, b, c) : on_server(ctx, f, p, b, c);
 }
 
-INLINE int handle(struct xdp_md *ctx)
+INLINE int take(struct xdp_md *ctx)
 {
     struct plane_counters *c;
     struct frame f;
@@ -547,6 +549,11 @@ INLINE int handle(struct xdp_md *ctx)
         return netlock(ctx, &f, c);
     count_type(c, f.head);
     return frame_relay(ctx, &f, c);
+}
+
+INLINE int handle(struct xdp_md *ctx)
+{
+    return seal_end(ctx, take(ctx));
 }
 
 SEC("xdp.frags") int plane(struct xdp_md *ctx)

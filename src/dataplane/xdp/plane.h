@@ -9,7 +9,7 @@
 #include "wire/packet.h"
 
 /* Layout of the pinned maps: a control process reuses the maps of an earlier one only if they have this layout. */
-#define PLANE_LAYOUT 8u
+#define PLANE_LAYOUT 9u
 
 /* Fixed when the program is loaded, so that the compiler of the kernel sees constants. */
 struct plane_settings {
@@ -27,6 +27,8 @@ struct plane_settings {
     uint32_t names;       /* FissLock: keys have names, so indexes have generations, which packets carry */
     uint32_t six;         /* nonzero: the switch is at an IPv6 address, and so are its hosts */
     uint32_t ip6[4];      /* that address; `ip` is SIX_SWITCH then */
+    uint32_t keyed;       /* nonzero: packets are tagged (seal.bpf.h) */
+    uint32_t pad;
 };
 
 /* Which switch has which shard, as hosts are told. */
@@ -90,6 +92,31 @@ struct plane_host {
 };
 _Static_assert(sizeof(struct plane_host) == 72, "no padding");
 
+/* ---- keys ---- */
+
+/* Keys of a host in a life, one for each of the cluster's keys that are valid; all zero: there is none. The control process writes
+ * them, the program reads them. */
+struct plane_seal {
+    uint64_t key[2][2];
+    uint32_t life;
+    uint32_t which; /* with which the host tags: written by the program */
+};
+_Static_assert(sizeof(struct plane_seal) == 40, "no padding");
+
+/* A memory node's client in a life: the key of the file with which it connected, and the number of that file. */
+struct plane_owner {
+    uint64_t key[2];
+    uint64_t number;
+    uint32_t life;
+    uint32_t pad;
+};
+
+/* Behind a datagram of a memory node's client: struct seal_trail of wire/seal.h. */
+struct plane_trail {
+    uint64_t number;
+    uint64_t tag;
+};
+
 /* The packet by which a host's pool says where it is: family PACKET_COORDINATOR, this type, the host's life as epoch. */
 #define PLANE_HERE 7u
 
@@ -132,6 +159,7 @@ enum plane_reason {
     PLANE_OUTDATED,  /* dropped: of an earlier generation of its index */
     PLANE_MANY,      /* dropped: a datagram with several packets that is not as it must be */
     PLANE_FORGED,    /* in the name of a host, and not from its address, or of a life that was not given */
+    PLANE_UNTAGGED,  /* dropped: without the tag of the key of the member in whose name it is */
     PLANE_REASONS,
 };
 

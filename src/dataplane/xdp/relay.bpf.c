@@ -3,7 +3,7 @@
  * nothing in the network, and as a baseline for those that do. */
 #include "dataplane/xdp/six.bpf.h"
 
-INLINE int handle(struct xdp_md *ctx)
+INLINE int take(struct xdp_md *ctx)
 {
     struct plane_counters *c;
     struct frame f;
@@ -12,6 +12,11 @@ INLINE int handle(struct xdp_md *ctx)
         return verdict;
     count_type(c, f.head);
     return frame_relay(ctx, &f, c);
+}
+
+INLINE int handle(struct xdp_md *ctx)
+{
+    return seal_end(ctx, take(ctx));
 }
 
 SEC("xdp.frags") int plane(struct xdp_md *ctx)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether an interface does what a switch needs: the program answers an echo, and the answer leaves. */
 #include "dataplane/xdp/internal.h"
+#include "wire/seal.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -46,11 +47,11 @@ static uint32_t sum_words(const void *bytes, size_t len, uint32_t sum)
 }
 
 /* From the interface to itself: no machine takes the answer, and a switch in between drops it. The UDP checksum is left for a card
- * to complete. */
-static struct echo_frame make_echo(const uint8_t mac[6], const struct plane_settings *s)
+ * to complete. `key`: none, or that of lock servers and switches. */
+static struct echo_frame make_echo(const uint8_t mac[6], const struct plane_settings *s, const struct seal_key *key)
 {
     struct echo_frame f = {0};
-    uint8_t packet[ECHO_BYTES] = {0};
+    _Alignas(8) uint8_t packet[ECHO_BYTES] = {0};
     struct ethhdr eth = {.h_proto = htons(s->six ? ETH_P_IPV6 : ETH_P_IP)};
     struct udphdr udp = {.source = s->port, .dest = s->port, .len = htons(sizeof udp + sizeof packet)};
     struct iphdr four = {.version = 4, .ihl = 5, .ttl = 1, .protocol = IPPROTO_UDP, .saddr = s->ip, .daddr = s->ip};
@@ -65,12 +66,25 @@ static struct echo_frame make_echo(const uint8_t mac[6], const struct plane_sett
     if (s->six)
         udp.check = (uint16_t)sum_words(six.from, sizeof six.from + sizeof six.to, htons(IPPROTO_UDP) + udp.len);
     memcpy(packet, &head, sizeof head);
+    if (seal_known(key))
+        seal_put(key, packet, sizeof packet);
     append(&f, &eth, sizeof eth);
     append(&f, s->six ? (const void *)&six : &four, s->six ? sizeof six : sizeof four);
     append(&f, &udp, sizeof udp);
     f.head_at = f.len;
     append(&f, packet, sizeof packet);
     return f;
+}
+
+static struct seal_key own_key(const struct plane *p, const struct plane_settings *s)
+{
+    uint32_t zero = 0;
+    struct plane_seal seal = {.life = 0};
+    struct seal_key key = {.k = {0}};
+    int fd = s->keyed ? plane_map_fd(p, "seals") : -1;
+    if (fd >= 0 && !bpf_map_lookup_elem(fd, &zero, &seal))
+        memcpy(key.k, seal.key[0], sizeof key.k);
+    return key;
 }
 
 /* Its flags, and how many packets it has sent; false: it is gone. */
@@ -135,7 +149,8 @@ int plane_self_test(struct plane *p, const char *device, enum plane_mode mode, c
     if (rc)
         return rc;
     struct plane_settings s = p->live->settings;
-    const struct echo_frame f = make_echo(mac, &s);
+    struct seal_key key = own_key(p, &s);
+    const struct echo_frame f = make_echo(mac, &s, &key);
     rc = answers(p, &f, ifindex);
     if (rc)
         return rc;

@@ -50,6 +50,7 @@ INLINE struct twin_note *twin_begin(struct frame *f)
 INLINE int twin_send(struct plane_counters *c)
 {
     c->verdict[PLANE_DOUBLED]++;
+    seal_state(SEAL_COPIED);
     return (int)bpf_redirect_map(&twins, 0, BPF_F_BROADCAST);
 }
 
@@ -80,6 +81,8 @@ INLINE int twin_leave(struct xdp_md *ctx)
     f.ip->id = 0;
     struct place to = n->to[second];
     frame_address(&f, h, to.port);
+    if (settings.keyed && !seal_put(ctx))
+        return XDP_DROP;
     return settings.six ? six_out(ctx, to.machine) : XDP_PASS;
 }
 
