@@ -457,7 +457,7 @@ static struct claim claim_of(const pawl_want *want)
     return (struct claim){.mode = want->mode, .start = want->start, .end = whole ? RANGE_UNITS_MAX : want->end};
 }
 
-__attribute__((cold)) static int compare_keys(pawl_key a, pawl_key b)
+static int compare_keys(pawl_key a, pawl_key b)
 {
     if (a.id != b.id)
         return a.id < b.id ? -1 : 1;
@@ -471,7 +471,7 @@ static int compare_wants(const pawl_want *a, const pawl_want *b)
     return by ? by : (a->start > b->start) - (a->start < b->start);
 }
 
-__attribute__((cold)) static void sort_wants(const pawl_want *wants, unsigned count, unsigned *order)
+static void sort_wants(const pawl_want *wants, unsigned count, unsigned *order)
 {
     for (unsigned i = 0; i < count; i++) {
         unsigned at = i;
@@ -482,7 +482,7 @@ __attribute__((cold)) static void sort_wants(const pawl_want *wants, unsigned co
 }
 
 /* Two ranges of one lock must not share an internal lock of the design, or the second would wait for the first. */
-__attribute__((cold)) static int check_neighbours(const struct locker *l, const pawl_want *a, const pawl_want *b)
+static int check_neighbours(const struct locker *l, const pawl_want *a, const pawl_want *b)
 {
     const struct space *s = l->seat.space;
     if (compare_keys(a->key, b->key))
@@ -499,7 +499,7 @@ __attribute__((cold)) static int check_neighbours(const struct locker *l, const 
     return ranges_overlap(x.start, x.end, y.start, y.end) ? -EDEADLK : 0;
 }
 
-__attribute__((cold)) static int check_want(const struct locker *l, const pawl_want *want)
+static int check_want(const struct locker *l, const pawl_want *want)
 {
     int rc = table_check_key(&l->table, want->key);
     if (rc || (!want->start && !want->end))
@@ -507,7 +507,7 @@ __attribute__((cold)) static int check_want(const struct locker *l, const pawl_w
     return has_ranges(l) ? check_range(want->start, want->end) : -PAWL_ENOTSUP;
 }
 
-__attribute__((cold)) static void unlock_all(const struct locker *l, const struct hold *got, const unsigned *order, unsigned count)
+static void unlock_all(const struct locker *l, const struct hold *got, const unsigned *order, unsigned count)
 {
     while (count-- > 0)
         locker_unlock(l, &got[order[count]]);
@@ -527,8 +527,8 @@ static int pause_before_again(const struct locker *l, unsigned failures, uint64_
 /* The ranges of one lock. To wait for one range while holding another can deadlock in any order: another session may wait for both
  * at once, before us in the queue. So we wait for one range with none in hand, then take the others without waiting or give all
  * back, and next time wait for the one that was missing. */
-__attribute__((cold)) static int lock_group(const struct locker *l, const pawl_want *wants, unsigned *order, unsigned count,
-                                            uint64_t deadline, struct hold *got)
+static int lock_group(const struct locker *l, const pawl_want *wants, unsigned *order, unsigned count, uint64_t deadline,
+                      struct hold *got)
 {
     for (unsigned failures = 0;; failures++) {
         unsigned n = 0;
@@ -630,7 +630,7 @@ static bool may_gather(const struct locker *l)
     return l->together && !fab_is_shm(l->seat.ep) && l->seat.space->design->features & DESIGN_TIMEOUT;
 }
 
-__attribute__((cold)) static int lock_in_turn(struct gathering *g, unsigned groups)
+static int lock_in_turn(struct gathering *g, unsigned groups)
 {
     int rc = 0;
     for (unsigned i = 0; i < groups && !rc; i++) {
@@ -642,7 +642,7 @@ __attribute__((cold)) static int lock_in_turn(struct gathering *g, unsigned grou
 }
 
 /* The wants in their order, as groups. How many, or an error. */
-__attribute__((cold)) static int plan_groups(struct gathering *g, unsigned count)
+static int plan_groups(struct gathering *g, unsigned count)
 {
     unsigned groups = 0;
     int rc = 0;

@@ -150,7 +150,7 @@ static int lock_range(struct pawl *p, pawl_key key, uint64_t start, uint64_t end
     return ended(m, rc, key, &h, out);
 }
 
-__attribute__((cold)) static int reshape(struct pawl *p, pawl_grant *g, uint64_t start, uint64_t end, uint64_t deadline)
+static int reshape(struct pawl *p, pawl_grant *g, uint64_t start, uint64_t end, uint64_t deadline)
 {
     struct memory_session *m = memory_of(p);
     uint64_t first, last;
@@ -166,7 +166,7 @@ __attribute__((cold)) static int reshape(struct pawl *p, pawl_grant *g, uint64_t
     return ended(m, rc, pawl_id(0), &h, g);
 }
 
-__attribute__((cold)) static int split(struct pawl *p, pawl_grant *g, uint64_t at, pawl_grant *right)
+static int split(struct pawl *p, pawl_grant *g, uint64_t at, pawl_grant *right)
 {
     struct memory_session *m = memory_of(p);
     const uint64_t unit = m->space.unit_bytes;
@@ -204,8 +204,7 @@ void memory_notice_loss(struct memory_session *m)
 
 /* ---- several at once ---- */
 
-__attribute__((cold)) static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline,
-                                          pawl_grant *grants)
+static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
 {
     struct memory_session *m = memory_of(p);
     struct hold holds[PAWL_ALL_MAX];
@@ -224,7 +223,7 @@ __attribute__((cold)) static int lock_all(struct pawl *p, const pawl_want *wants
     return memory_failed(m, rc, wants[0].key);
 }
 
-__attribute__((cold)) static int unlock_all(struct pawl *p, const pawl_grant *grants, unsigned count)
+static int unlock_all(struct pawl *p, const pawl_grant *grants, unsigned count)
 {
     struct memory_session *m = memory_of(p);
     struct hold holds[PAWL_ALL_MAX];

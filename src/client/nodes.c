@@ -252,8 +252,7 @@ static enum pawl_why why(struct pawl *p)
 /* ---- several at once ---- */
 
 /* Those of one node. */
-__attribute__((cold)) static int lock_part(struct nodes *s, unsigned node, const pawl_want *wants, unsigned count,
-                                           uint64_t deadline, pawl_grant *grants)
+static int lock_part(struct nodes *s, unsigned node, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
 {
     const unsigned nodes = s->where.coordinators.count;
     pawl_want part[PAWL_ALL_MAX];
@@ -276,7 +275,7 @@ __attribute__((cold)) static int lock_part(struct nodes *s, unsigned node, const
 }
 
 /* Locks of the first nodes were granted some time ago: their leases must still run (I1). */
-__attribute__((cold)) static int all_live(struct nodes *s, const pawl_grant *grants, unsigned count)
+static int all_live(struct nodes *s, const pawl_grant *grants, unsigned count)
 {
     const struct seat *seats[PAWL_ALL_MAX];
     for (unsigned i = 0; i < count; i++)
@@ -308,7 +307,7 @@ static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint
     return rc;
 }
 
-__attribute__((cold)) static int unlock_part(struct nodes *s, unsigned node, const pawl_grant *grants, unsigned count)
+static int unlock_part(struct nodes *s, unsigned node, const pawl_grant *grants, unsigned count)
 {
     struct pawl *at = nodes_opened(s, node);
     pawl_grant part[PAWL_ALL_MAX];
@@ -319,7 +318,7 @@ __attribute__((cold)) static int unlock_part(struct nodes *s, unsigned node, con
     return at && n ? at->ops->unlock_all(at, part, n) : 0;
 }
 
-__attribute__((cold)) static int unlock_all(struct pawl *p, const pawl_grant *grants, unsigned count)
+static int unlock_all(struct pawl *p, const pawl_grant *grants, unsigned count)
 {
     struct nodes *s = nodes_of(p);
     struct pawl *at;

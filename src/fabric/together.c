@@ -49,7 +49,7 @@ static struct call *call_of(struct fab_ep *ep)
     return container_of(ep, struct call, ep);
 }
 
-__attribute__((noinline)) static int give_way(struct call *c, enum call_state state)
+static int give_way(struct call *c, enum call_state state)
 {
     c->state = state;
     fiber_yield(c->fiber);
@@ -86,7 +86,7 @@ static void call_post(struct fab_ep *ep, const struct fab_op *op)
     call_act(c, ACT_POST);
 }
 
-__attribute__((cold)) static int call_poll(struct fab_ep *ep, const struct fab_pair *pair, uint64_t deadline, u128 *seen)
+static int call_poll(struct fab_ep *ep, const struct fab_pair *pair, uint64_t deadline, u128 *seen)
 {
     struct call *c = call_of(ep);
     c->in = pair;
@@ -95,7 +95,7 @@ __attribute__((cold)) static int call_poll(struct fab_ep *ep, const struct fab_p
     return call_act(c, ACT_POLL);
 }
 
-__attribute__((cold)) static int call_watch(struct fab_ep *ep, fab_addr addr, uint64_t *words, unsigned n, uint64_t deadline)
+static int call_watch(struct fab_ep *ep, fab_addr addr, uint64_t *words, unsigned n, uint64_t deadline)
 {
     struct call *c = call_of(ep);
     c->addr = addr;
@@ -105,7 +105,7 @@ __attribute__((cold)) static int call_watch(struct fab_ep *ep, fab_addr addr, ui
     return call_act(c, ACT_WATCH);
 }
 
-__attribute__((cold)) static int call_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)
+static int call_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)
 {
     struct call *c = call_of(ep);
     c->addr = addr;
@@ -114,7 +114,7 @@ __attribute__((cold)) static int call_wake(struct fab_ep *ep, fab_addr addr, uin
     return call_act(c, ACT_WAKE);
 }
 
-__attribute__((cold)) static int call_send(struct fab_ep *ep, uint32_t to, const void *data, uint32_t len)
+static int call_send(struct fab_ep *ep, uint32_t to, const void *data, uint32_t len)
 {
     struct call *c = call_of(ep);
     c->a = to;
@@ -123,7 +123,7 @@ __attribute__((cold)) static int call_send(struct fab_ep *ep, uint32_t to, const
     return call_act(c, ACT_SEND);
 }
 
-__attribute__((cold)) static int call_recv(struct fab_ep *ep, struct fab_msg *out, uint64_t deadline)
+static int call_recv(struct fab_ep *ep, struct fab_msg *out, uint64_t deadline)
 {
     struct call *c = call_of(ep);
     c->out = out;
@@ -131,7 +131,7 @@ __attribute__((cold)) static int call_recv(struct fab_ep *ep, struct fab_msg *ou
     return call_act(c, ACT_RECV);
 }
 
-__attribute__((cold)) static int call_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)
+static int call_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)
 {
     struct call *c = call_of(ep);
     c->n = peer;
@@ -188,7 +188,7 @@ static void run_call(void *arg)
 
 /* ---- on the task's stack ---- */
 
-__attribute__((cold)) static void act_for(struct fab_ep *ep, struct call *c)
+static void act_for(struct fab_ep *ep, struct call *c)
 {
     const struct fab_ops *ops = ep->ops;
     c->rc = 0;
@@ -270,7 +270,7 @@ static bool send_some(struct together *t, unsigned *from)
 }
 
 /* Waits for what the calls wait for. Afterwards those are ready that may look again, at least one. False: none waits. */
-__attribute__((cold)) static bool wait_for_all(struct together *t)
+static bool wait_for_all(struct together *t)
 {
     unsigned n = 0, waiting = 0;
     uint64_t until = DEADLINE_NEVER;
@@ -316,7 +316,7 @@ static void run_all(struct together *t)
 
 /* ---- stacks and endpoints ---- */
 
-__attribute__((cold)) static struct together *make(void)
+static struct together *make(void)
 {
     struct together *t = calloc(1, sizeof *t);
     if (t && fiber_pool_init(&t->pool, TOGETHER_MAX, FIBER_STACK_BYTES)) {
@@ -326,7 +326,7 @@ __attribute__((cold)) static struct together *make(void)
     return t;
 }
 
-__attribute__((cold)) static bool start_all(struct together *t, struct fab_ep *ep, unsigned count, together_fn fn, void *ctx)
+static bool start_all(struct together *t, struct fab_ep *ep, unsigned count, together_fn fn, void *ctx)
 {
     t->ep = ep;
     t->fn = fn;
