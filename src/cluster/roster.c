@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cluster/roster.h"
-#include "dataplane/fission.h"
 
 #include <stdlib.h>
 
@@ -105,11 +104,4 @@ bool roster_has(const struct roster *r, struct net_addr from)
     for (uint32_t m = 1; m <= r->machines && !found; m++)
         found = r->host[m].life && net_addr_same_ip(r->host[m].at, from);
     return found;
-}
-
-uint32_t roster_life_of(const struct packet_head *h)
-{
-    if (h->family == PACKET_FISSION) /* whose packets have the switch's life */
-        return h->type == FISSION_LEASE ? (uint32_t)h->nonce : 0;
-    return h->epoch;
 }

@@ -6,6 +6,7 @@
 #define PAWL_CLUSTER_ROSTER_H
 
 #include "cluster/coordinator.h"
+#include "dataplane/fission.h"
 
 #define ROSTER_ASK_NS (5 * NS_PER_MS) /* between two questions about hosts that are not known */
 
@@ -64,6 +65,11 @@ uint16_t roster_question(struct roster *r, uint64_t now);
 bool roster_has(const struct roster *r, struct net_addr from);
 
 /* The life of the host that sends a lock packet, as the packet has it; 0: it has none. */
-uint32_t roster_life_of(const struct packet_head *h);
+static inline uint32_t roster_life_of(const struct packet_head *h)
+{
+    if (h->family == PACKET_FISSION) /* whose packets have the switch's life */
+        return h->type == FISSION_LEASE ? (uint32_t)h->nonce : 0;
+    return h->epoch;
+}
 
 #endif

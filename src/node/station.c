@@ -627,7 +627,8 @@ void station_run(struct station *s)
             if (figures_due(&s->board, now))
                 publish(s, host_now());
         }
-        member_ask_hosts(&s->member, now);
+        if (s->member.roster->wanted)
+            member_ask_hosts(&s->member, now);
         unsigned n = udp_wait(&s->member.udp, batch, s->spin_ns, next);
         unsigned echoes = 0;
         uint64_t answers = s->member.roster->answers;
