@@ -193,7 +193,7 @@ INLINE int fan_leave(struct xdp_md *ctx)
     fan_put(&f, o);
     f.ip->id = 0;
     frame_address(&f, h, o->head.to.port == PORT_SERVER ? PORT_POOL : o->head.to.port);
-    if (settings.keyed && !seal_put(ctx))
+    if (settings.keyed && !seal_frame(ctx))
         return XDP_DROP;
     return settings.six ? six_out(ctx, o->head.to.machine) : XDP_PASS;
 }

@@ -181,7 +181,7 @@ int seal_enter(struct xdp_md *ctx, uint32_t len)
 }
 
 /* Tags the packet for the host to which it goes, or in the name of the member whose it is. An echo goes back. */
-INLINE int seal_put(struct xdp_md *ctx)
+INLINE int seal_frame(struct xdp_md *ctx)
 {
     const struct udphdr *udp = (void *)((uint8_t *)(long)ctx->data + FRAME_HEADS - sizeof(struct udphdr));
     struct packet_head *h = (void *)(udp + 1);
@@ -209,7 +209,7 @@ int seal_leave(struct xdp_md *ctx, int verdict)
     if (!w || verdict == XDP_DROP || w->state == SEAL_NONE || w->state == SEAL_COPIED)
         return verdict;
     if (verdict != XDP_PASS || w->state == SEAL_ANEW)
-        return seal_put(ctx) ? verdict : XDP_ABORTED;
+        return seal_frame(ctx) ? verdict : XDP_ABORTED;
     if ((void *)(h + 1) > (void *)(long)ctx->data_end)
         return XDP_ABORTED;
     h->features |= PACKET_TAGGED;

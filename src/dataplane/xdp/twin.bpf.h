@@ -81,7 +81,7 @@ INLINE int twin_leave(struct xdp_md *ctx)
     f.ip->id = 0;
     struct place to = n->to[second];
     frame_address(&f, h, to.port);
-    if (settings.keyed && !seal_put(ctx))
+    if (settings.keyed && !seal_frame(ctx))
         return XDP_DROP;
     return settings.six ? six_out(ctx, to.machine) : XDP_PASS;
 }
