@@ -54,8 +54,10 @@ static inline void site_open(const struct design *d)
 
 static inline void site_close(void)
 {
-    for (unsigned i = 0; i < SITE_SESSIONS; i++)
+    for (unsigned i = 0; i < SITE_SESSIONS; i++) {
         CHECK_EQ(session_close(&site.seats[i]), 0);
+        free(site.sessions[i].design_state);
+    }
     free(site.memory);
 }
 
