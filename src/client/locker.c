@@ -622,7 +622,8 @@ static void give_back(void *caller, unsigned i)
     g->due[g->due_count++] = i;
 }
 
-static_assert(PAWL_ALL_MAX <= GATHER_MAX && PAWL_ALL_MAX <= TOGETHER_MAX, "fits");
+static_assert(PAWL_ALL_MAX <= GATHER_MAX, "one call of gather has all of them");
+static_assert(PAWL_ALL_MAX <= TOGETHER_MAX, "and one of together_run");
 
 /* Whether verbs that leave together save round trips, and a request that meets a holder can be taken back. */
 static bool may_gather(const struct locker *l)

@@ -450,7 +450,9 @@ int decide_part(struct xdp_md *ctx, uint32_t at, uint32_t len)
                                                                             : decide_known(p, len, c, 0);
 }
 
-INLINE int take(struct xdp_md *ctx)
+/* Not static, and not inlined: the verifier looks at what follows once, and not after each way through this. */
+int take(struct xdp_md *ctx);
+__attribute__((noinline)) int take(struct xdp_md *ctx)
 {
     struct plane_counters *c;
     struct frame f;
