@@ -276,8 +276,9 @@ typedef struct pawl_want {
 #define PAWL_ALL_MAX 64 /* wants of one call */
 PAWL_API int pawl_lock_all(pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline_ns, pawl_grant *grants);
 
-/* Releases all of them, whether they were granted together or not; in racks and on memory nodes their packets leave together. Returns the first error,
- * as pawl_unlock does; the others are released nevertheless. -EINVAL: none, or more than PAWL_ALL_MAX; nothing is released. */
+/* Releases all of them, whether they were granted together or not; in racks and on memory nodes their packets leave together.
+ * Returns the first error, as pawl_unlock does; the others are released nevertheless. -EINVAL: none, or more than PAWL_ALL_MAX;
+ * nothing is released. */
 PAWL_API int pawl_unlock_all(pawl *p, const pawl_grant *grants, unsigned count);
 
 /* Exclusive to shared always succeeds. Shared to exclusive waits for the other readers, ahead of waiting writers; -EDEADLK if one
