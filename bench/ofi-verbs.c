@@ -114,7 +114,7 @@ static double bare_cas(void)
     return (double)(kit_now() - begin);
 }
 
-/* What a lock needs of the fabric: its record, the step into it, and its token, in one round trip. */
+/* A lock needs this much of the fabric: its record, the step into it, and its token, in one round trip. */
 static double bare_batch(void)
 {
     uint64_t value = 0, begin = kit_now();

@@ -51,7 +51,7 @@ int locker_rescale(const struct locker *l, pawl_key key, uint64_t units, uint64_
  * they do not, but to this design they are the same lock. */
 int locker_lock_all(const struct locker *l, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds);
 
-/* Ends all of them. What became of each is in `rc`, as of locker_unlock. */
+/* Ends all of them. The result of each is in `rc`, as of locker_unlock. */
 void locker_unlock_all(const struct locker *l, const struct hold *holds, unsigned count, int *rc);
 
 #endif

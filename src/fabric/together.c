@@ -8,7 +8,7 @@
 
 enum call_state { CALL_OVER, CALL_READY, CALL_VERBS, CALL_WAITS, CALL_ACTS };
 
-/* What is neither a batch nor a wait: done at once, by the task itself, since it may take time in the simulation. */
+/* A call that is neither a batch nor a wait is done at once, by the task itself, since it may take time in the simulation. */
 enum act { ACT_POST, ACT_POLL, ACT_WATCH, ACT_WAKE, ACT_SEND, ACT_RECV, ACT_FENCE, ACT_LOCAL, ACT_OWN, ACT_LOCAL_FENCE };
 
 struct call {

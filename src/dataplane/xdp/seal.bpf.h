@@ -50,7 +50,7 @@ INLINE void seal_state(uint32_t state)
         w->state = state;
 }
 
-/* What a hash is of: a lock packet, or a datagram of a memory node's client, with its trail. */
+/* The input of a hash: a lock packet, or a datagram of a memory node's client, with its trail. */
 enum { SEAL_HEADED, SEAL_TRAILED };
 
 /* Functions that the verifier looks at once. */

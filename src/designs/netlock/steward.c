@@ -237,7 +237,7 @@ static void open_late(struct steward *s)
 }
 
 /* One switch and one server: their leases are as long as the membership lease, which is long to wait for. When both follow this
- * steward, and neither has a lease, nobody has one: a former life of either is over, as for a steward that remembers it. */
+ * steward, and neither has a lease, no member has one: a former life of either is over, as for a steward that remembers it. */
 static bool none_leased(const struct steward *s)
 {
     return switches(s) == 1 && s->config.servers == 1 && heard_all(s) && !s->heard_lease;

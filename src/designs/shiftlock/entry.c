@@ -154,7 +154,7 @@ int shift_look_and_cas(const struct seat *seat, fab_addr at, struct shift_look *
 
 /* ---- guesses ---- */
 
-/* What the session knows of the entries of locks that it has released: one word for each of so many. Where a compare-and-swap of
+/* The session remembers the entries of locks that it has released: one word for each of so many. Where a compare-and-swap of
  * some fields is built from one of the whole word, a lock that no other has used since costs no second round trip. For entries
  * of 64 bits: instead of tail and readers, which are none in a guess, the word has the rest of the lock's number. */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of benchmarks on this machine share: the parent (shm.c) and its clients (shm_client.c). */
+/* The parts of benchmarks on this machine share this: the parent (shm.c) and its clients (shm_client.c). */
 #ifndef PAWL_WORKBENCH_BENCH_SHM_H
 #define PAWL_WORKBENCH_BENCH_SHM_H
 

@@ -20,7 +20,7 @@ struct hunt_sum {
     uint64_t reached, branches; /* of the program, by complete runs; and all, 0 if the compiler does not count them */
 };
 
-/* What one-sided designs run on. */
+/* Substrates of one-sided designs. */
 enum hunt_on {
     HUNT_ON_DRAWN, /* a fabric with NICs, or, in some runs of designs that are offered there, memory nodes */
     HUNT_ON_FABRIC,
