@@ -256,7 +256,7 @@ static void finds_none(pawl *p, const pawl_grant *g)
     CHECK_EQ(len, 17);
 }
 
-/* What is wrong is refused, and nothing has changed. */
+/* Wrong calls are refused, and nothing has changed. */
 static void bad_values(pawl *p, pawl *q)
 {
     static const char longest[PAWL_VALUE_MAX + 1] = "0123456789012345678901234567890123456789012345678901234567890123";

@@ -331,7 +331,7 @@ static void errors(void)
 
 /* ---- libibverbs ---- */
 
-/* Who may pin no more than the limit says. */
+/* A process may pin no more than the limit says. */
 static void give_up_locking(void)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};

@@ -279,7 +279,7 @@ static void remembers(void)
     CHECK(said.term == 50 && said.number == 0 && slot(0)->owner == 0 && slot(0)->term == 60);
 }
 
-/* What a member reports counts when the member follows this steward. A TERM of the one before that comes late is void then: the
+/* A member's report counts when the member follows this steward. A TERM of the one before that comes late is void then: the
  * member could take up an assignment that it has not reported. */
 static void late_term(uint64_t mistakes)
 {
@@ -421,7 +421,7 @@ static void several(void)
     free(memory);
 }
 
-/* One switch and one server have membership leases. When neither has one, and both follow this steward, nobody has. */
+/* One switch and one server have membership leases. When neither has one, and both follow this steward, no member has. */
 static void alone(void)
 {
     struct netlock_table mine = {.term = 40, .active_life = 1, .count = 1, .slots = {{.term = 30, .life = 1}}};

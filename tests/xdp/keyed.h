@@ -40,7 +40,7 @@ static inline uint32_t keyed_len(const struct six_test_frame *f)
     return whole ? len - (uint32_t)sizeof f->four.udp : 0;
 }
 
-/* As its sender tags it. What the program cannot read stays as it is. */
+/* As its sender tags it. Bytes that the program cannot read stay as they are. */
 static inline void keyed_tag(struct six_test_frame *f)
 {
     _Alignas(8) uint8_t packet[PACKET_MAX];
