@@ -1,5 +1,5 @@
 # A short way to say what meson and the scripts do. `make help` lists the jobs.
-.PHONY: all demo check test test-rdma coverage mutants hunt counted soak bench figures install uninstall packages format clean help
+.PHONY: all demo check test test-rdma test-kernel coverage mutants hunt counted soak bench figures figures-quick install uninstall packages format clean help
 
 all:
 	@scripts/deps build
@@ -26,6 +26,12 @@ test-rdma:
 	@scripts/configure
 	@ninja -C build pawl tests/udp_ofi tests/udp_node_mixed tests/udp_node_ofi tests/udp_ofi_trial
 	@tests/rdma-vm/run build
+
+test-kernel:
+	-@scripts/deps rdma
+	@scripts/configure
+	@ninja -C build tests/xdp_fission tests/xdp_fission_many tests/xdp_netlock_same tests/xdp_memory
+	@tests/rdma-vm/kernel build
 
 coverage:
 	@scripts/deps test
@@ -63,6 +69,9 @@ figures: all
 	@scripts/figures
 	@scripts/evaluation
 
+figures-quick: all
+	@scripts/figures --quick
+
 install: all
 	@scripts/install $(PREFIX)
 
@@ -85,12 +94,14 @@ help:
 	@echo 'make check    build it and run the fast tests: the inner loop, in under three minutes'
 	@echo 'make test     the whole suite under the sanitizers; ends with "N passed, N failed, N skipped"'
 	@echo 'make test-rdma  one-sided designs on RDMA cards of software, in emulated guests; under five minutes'
+	@echo 'make test-kernel  the programs for the kernel in the kernel of Debian 12, in an emulated guest; under five minutes'
 	@echo 'make coverage branches that campaigns and tests take: of the protocols (docs/coverage.md), of programs for the kernel; needs root'
 	@echo 'make mutants  changes of the protocols that campaigns and tests notice; takes hours, writes docs/mutants.md'
 	@echo 'make hunt     random seeds of all designs for ten minutes, or until one fails; MINUTES=N, DESIGN=D,D..., COUNT=1: counts branches'
 	@echo 'make soak     the long versions of the torture tests; writes docs/soak.md'
 	@echo 'make bench    measure on this machine'
 	@echo 'make figures  the figures of the papers in the simulated cluster; writes docs/figures/ and docs/evaluation.md'
+	@echo 'make figures-quick  headline figures in shorter windows, in about five minutes; writes build/figures-quick'
 	@echo 'make install  install command, libraries, header, manual pages and completion; PREFIX=DIR, else /usr/local (DESTDIR is respected)'
 	@echo 'make uninstall  remove what was installed last'
 	@echo 'make packages build Debian packages in an empty Debian, install, use and remove them there; needs root; writes build/packages'

@@ -51,7 +51,8 @@ static void connect_to(struct node_udp *u, struct net_addr at, uint64_t nonce)
 {
     if (node_udp_open(u, at, (struct net_addr){0}) || fab_node_connect(&u->node, NODE_SPACE, nonce, kit_now() + 10 * NS_PER_S))
         kit_die("cannot connect");
-    u->spin_ns = 0; /* a client that polled would keep the node, or its own serving thread, from their core */
+    u->spin[false].most_ns = u->spin[true].most_ns =
+        0; /* a client that polled would keep the node, or its own serving thread, from their core */
 }
 
 static void await_note(enum way way)

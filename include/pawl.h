@@ -45,9 +45,9 @@
  *   Pointers passed in are read during the call and not kept. Results belong to the caller. The only object that the library
  *   owns is the handle: from pawl_open to pawl_close.
  *   After fork() the child has none of the parent's sessions: its calls return -PAWL_EFORKED until it opens its own.
- *   Times are nanoseconds of CLOCK_MONOTONIC. Deadlines are absolute, and pawl_in() makes one. UINT64_MAX: no deadline; PAWL_TRY:
- * the call does not wait (-PAWL_EHELD); 0, which a struct that was not filled in has: -EINVAL. A deadline in the past does not wait
- *   either, and a free lock is granted all the same; else -ETIMEDOUT.
+ *   Times are nanoseconds of CLOCK_MONOTONIC. Deadlines are absolute, and pawl_in() makes one. UINT64_MAX: no deadline;
+ *   PAWL_TRY: the call does not wait (-PAWL_EHELD); 0, which a struct that was not filled in has: -EINVAL. A deadline in the
+ *   past does not wait either, and a free lock is granted all the same; else -ETIMEDOUT.
  *   A call that would wait for a lock that its own thread holds returns -EDEADLK where that can be known: in a process whose only
  *   thread it is, and in racks also of a thread among others, unless threads of the session release locks for each other. Shared
  *   holds do not wait for each other. Submitted operations are not looked at: the program may unlock while they wait.
@@ -57,7 +57,7 @@
  *   function, and changes no struct's size, no value of an enum and no documented meaning. Symbols have versions (PAWL_0.1), so a
  *   program that needs a later library is refused by the loader, by name. New fields take the room of those called `reserved`. In
  *   structs that the program fills in, reserved fields are 0, else -EINVAL: initialise the struct as a whole, = {.field = value}.
- * In structs that the library fills in it sets them to 0. Ignore completions with an op that you do not know. */
+ *   In structs that the library fills in it sets them to 0. Ignore completions with an op that you do not know. */
 #ifndef PAWL_H
 #define PAWL_H
 
@@ -83,9 +83,10 @@ PAWL_API uint32_t pawl_version(void);
  *   -ETIMEDOUT   the deadline passed; the lock is not held
  *   -ECANCELED   pawl_cancel came before the grant; the lock is not held
  *   -EDEADLK     a deadlock: the caller's thread holds the lock itself (see Rules), two holders wait for each other (both convert
- *                shared to exclusive, or both grow), or threads wait in a longer cycle (see Deadlocks). The caller was chosen as
- * the victim. Nothing was changed, locks held are still held -EAGAIN      racks: a call that does not wait got no answer from the
- * lock's server for a lease; or the coordinator did not answer which lock a key has, for a lease, or for 15 s if the call waits
+ *                shared to exclusive, or both grow), or threads wait in a longer cycle (see Deadlocks). The caller was chosen
+ *                as the victim. Nothing was changed, locks held are still held
+ *   -EAGAIN      racks: a call that does not wait got no answer from the lock's server for a lease; or the coordinator did not
+ *                answer which lock a key has, for a lease, or for 15 s if the call waits
  *   -EINVAL      the call itself is wrong: a range that ends before it starts, an unknown mode, a key of another kind
  *   -ENAMETOOLONG, -ENOSPC, -ENOENT, -EACCES, -ENOMEM as usual ---- */
 enum pawl_error {

@@ -62,7 +62,7 @@ CONCERNS = [
                                              "fuzz/layout", "shm/bad-input", "sim/caps"]),
 ]
 MISTAKEN = {"citron_errs", "shift_errs"}  # MISTAKE() by another name
-REAL_TIME = ("shm/", "udp/")  # tests of processes: each gets shared memory, processes and a network of its own
+REAL_TIME = ("cli/", "shm/", "udp/")  # tests of processes: each gets shared memory, processes and a network of its own
 ALONE = ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "sh", "-c",
          "mount -t tmpfs tmpfs /dev/shm && mount -t proc proc /proc && ip link set lo up && exec \"$@\"", "sh"]
 

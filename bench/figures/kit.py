@@ -2,8 +2,10 @@
 
 A figure is docs/figures/NAME.tsv (every row with the command that made it), NAME.svg (by gnuplot) and a section of
 docs/figures/README.md with the paper's numbers beside ours. Verdicts are computed, never typed: *reproduced* means that
-the ordering is the paper's and the ratio within 25 %.
+the ordering is the paper's and the ratio within 25 %. Reductions by a percentage are compared as factors. A claim that a number of
+the model was derived from is an input, and gets no verdict.
 """
+import functools
 import hashlib
 import json
 import os
@@ -17,6 +19,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 PAWL = os.environ.get("PAWL", os.path.join(ROOT, "build", "pawl"))
 FOLDER = os.environ.get("PAWL_FIGURES", os.path.join(ROOT, "docs", "figures"))
 WITHIN = 0.25
+QUICK = int(os.environ.get("PAWL_FIGURES_QUICK", "1"))  # windows and warm-ups are shorter by so much
 WIDTH = 132  # of the lines of a page
 COLUMNS = ["design", "clients", "locks", "ops", "goodput", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "fairness", "acquire_round_trips"]
 VERBS = ["atomics", "reads", "writes", "sends"]
@@ -36,17 +39,26 @@ def wrapped(text):
                      for line in text.split("\n"))
 
 
+@functools.lru_cache
+def digest(program_path):
+    with open(program_path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()
+
+
 def cached(words):
-    """Runs a command; what several figures ask for is run once if PAWL_FIGURES_CACHE names a folder: results do not depend on when."""
+    """Runs a command. If PAWL_FIGURES_CACHE names a folder, what the same program was asked before is not run again: results do not
+    depend on when. So an interrupted run goes on where it was, and several figures share runs."""
     folder = os.environ.get("PAWL_FIGURES_CACHE")
-    path = folder and os.path.join(folder, hashlib.sha256("\0".join(words).encode()).hexdigest())
+    path = folder and os.path.join(folder, hashlib.sha256("\0".join([digest(words[0]), *words[1:]]).encode()).hexdigest())
     if path and os.path.exists(path):
         with open(path, encoding="utf-8") as old:
             return subprocess.CompletedProcess(words, **json.load(old))
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if path:
-        with open(path, "w", encoding="utf-8") as new:
+    if path and done.returncode >= 0:  # not ended by a signal
+        os.makedirs(folder, exist_ok=True)
+        with open(path + ".new", "w", encoding="utf-8") as new:
             json.dump({"returncode": done.returncode, "stdout": done.stdout, "stderr": done.stderr}, new)
+        os.replace(path + ".new", path)
     return done
 
 
@@ -55,6 +67,12 @@ def model_value(model, name):
     models = json.loads(subprocess.check_output([PAWL, "sim", "--models", "--json"]))
     values = next(m["values"] for m in models if m["model"] == model)
     return next(v["value"] for v in values if v["name"] == name)
+
+
+def shorter(time):
+    """A time with its unit, divided for a quick look."""
+    count, unit = re.fullmatch(r"([0-9.]+)([a-z]*)", str(time)).groups()
+    return f"{float(count) / QUICK:g}{unit}"
 
 
 class Figure:
@@ -68,7 +86,9 @@ class Figure:
         """One run; None if this build lacks the design. Readers of a lock without shared mode take it exclusively, as in the papers."""
         words = ["bench", "--on", "sim", "--model", self.model, "--design", design]
         for option, value in options.items():
-            words += ["--" + option.replace("_", "-"), str(value)]
+            if QUICK > 1 and option in ("seconds", "warmup"):
+                value = shorter(value)
+            words += ["--" + option.replace("_", "-")] + ([] if value is True else [str(value)])
         done = cached([PAWL, *words, "--json"])
         if done.returncode == 2 and "no design" in done.stderr:
             self.missing.add(design)
@@ -89,7 +109,18 @@ class Figure:
     def claim(self, what, paper, ours, ordered=True, within=WITHIN):
         """A number of the paper's text, and ours: None if it could not be had. within=None: shown without a verdict, where a quarter
         more or less says nothing, as of percentages near 100."""
-        self.claims.append((what, paper, ours, ordered, within))
+        ratio = None if ours is None or not paper else ours / paper
+        self.claims.append((what, paper, ours, ratio, verdict(paper, ours, ordered, within)))
+
+    def reduction(self, what, paper, ours):
+        """Below something else by so many per cent; 90 % for 80 % is a factor of 10 for 5."""
+        ratio = None if ours is None or ours >= 100 else (100 - paper) / (100 - ours)
+        self.claims.append((what + ", %", paper, ours, ratio, verdict(1, ratio, ratio is None or ours > 0, WITHIN)))
+
+    def given(self, what, paper, ours, field):
+        """A number of the paper that a field of the model was derived from."""
+        ratio = None if ours is None or not paper else ours / paper
+        self.claims.append((what, paper, ours, ratio, f"input: `{field}` was derived from it"))
 
     def say(self, text):
         self.notes.append(text)
@@ -102,8 +133,8 @@ class Figure:
         self._svg(plot)
         self._section()
         print(f"{self.name}: {len(self.rows)} runs")
-        for what, paper, ours, ordered, within in self.claims:
-            print(f"  {what}: paper {number(paper)}, here {number(ours)}: {verdict(paper, ours, ordered, within)}")
+        for what, paper, ours, _, judged in self.claims:
+            print(f"  {what}: paper {number(paper)}, here {number(ours)}: {judged}")
 
     def _tsv(self):
         with open(os.path.join(FOLDER, self.name + ".tsv"), "w", encoding="utf-8") as out:
@@ -132,9 +163,8 @@ class Figure:
         lines += [f"Simulated, model `{self.model}`; data and commands: [{self.name}.tsv]({self.name}.tsv); made by `bench/figures/{self.name}`.", ""]
         if self.claims:
             lines += ["| claim | paper | here | here / paper | verdict |", "|---|---|---|---|---|"]
-            for what, paper, ours, ordered, within in self.claims:
-                ratio = "" if ours is None or not paper else f"{ours / paper:.2f}"
-                lines.append(f"| {what} | {number(paper)} | {number(ours)} | {ratio} | {verdict(paper, ours, ordered, within)} |")
+            for what, paper, ours, ratio, judged in self.claims:
+                lines.append(f"| {what} | {number(paper)} | {number(ours)} | {'' if ratio is None else f'{ratio:.2f}'} | {judged} |")
             lines.append("")
         if self.missing:
             lines += [f"Not in this build: {', '.join(sorted(self.missing))}.", ""]
@@ -163,15 +193,17 @@ def verdict(paper, ours, ordered, within):
 INTRO = """# Figures of the papers, in the simulated cluster
 
 Every figure here is simulated: the real lock code runs in virtual time on a model of the paper's testbed. The model's numbers are
-in `src/world/model.c`; none of them was fitted to a result. `scripts/figures` makes all figures, `bench/figures/NAME` makes one. A
-claim is *reproduced* when the ordering is the paper's and the ratio within 25 %; the scripts compute the verdicts. Papers print
-most results as pictures only, so the tables have the numbers of their text.
+in `src/world/model.c`, each *stated* by the paper, *derived* from its numbers, found in its *artifact*, or *assumed*; none was fitted
+to a result. `scripts/figures` makes all figures, `bench/figures/NAME` makes one. A claim is *reproduced* when the ordering is the
+paper's and the ratio within 25 %; the scripts compute the verdicts. Reductions by a percentage are compared as factors. A claim that
+a number of the model was derived from is an *input* and gets no verdict. Papers print most results as pictures only, so the tables
+have the numbers of their text.
 
 How it is measured: clients lock and unlock without a pause. After a warm-up, all operations that end within a window count. Verbs
 per operation are all verbs of the window divided by these operations. The designs have their default parameters unless a row says
 `--tune`.
 
-Missing: ShiftLock's transactions (4.4, Figure 10). Its bank (4.5, Figure 11) and FissLock's run on a real Redis: `scripts/bank`.
+ShiftLock's bank (4.5, Figure 11) and FissLock's run on a real Redis: `scripts/bank`.
 """
 
 

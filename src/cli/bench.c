@@ -82,10 +82,13 @@ static const struct arg table[] = {
     {"local", 0, ARG_FRACTION, "F",
      "sim: fraction of clients on the host of the lock memory; packet designs: of operations on locks of the own host's part",
      &params.local, &params.parted},
+    {"local-by-key", 0, ARG_FLAG, NULL, "--lock-nodes: one number chooses the lock and whether it is local, as in ALock's artifact",
+     &params.by_key, NULL},
     {"lock-nodes", 0, ARG_U64, "N", "sim: clients and locks on N hosts each; --local is then of the operations", &opts.lock_nodes,
      &opts.lock_nodes_seen},
     {"workload", 0, ARG_STRING, "NAME",
-     "transactions instead of single locks: tpcc, tatp, smallbank, tpcc-shiftlock, tatp-shiftlock or trace", &txns.workload, NULL},
+     "transactions instead of single locks: tpcc, tatp, smallbank, tpcc-shiftlock, tatp-shiftlock, tpcc-netlock or trace",
+     &txns.workload, NULL},
     {"scale", 0, ARG_U64, "N", "--workload: warehouses of each host, subscribers or accounts; default as in the paper", &txns.scale,
      &txns.scale_seen},
     {"sorted", 0, ARG_FLAG, NULL, "--workload: locks in ascending order; default as in the paper", &txns.sorted, NULL},
@@ -326,6 +329,8 @@ static int choose_members(struct bench_params *p)
         return out_of_bounds(opts.lock_nodes_seen ? "lock-nodes" : "nodes", 1, SIM_HOSTS_MAX - 2);
     if (p->lab && nodes > LAB_HOSTS_MAX)
         return args_complain(&usage, "a lab has at most %d hosts", LAB_HOSTS_MAX);
+    if (p->by_key && !opts.lock_nodes_seen)
+        return args_complain(&usage, "--local-by-key goes with --lock-nodes");
     if (opts.lock_nodes_seen && (opts.nodes_seen || p->workload.names))
         return args_complain(&usage, "--lock-nodes goes with neither --nodes nor --names");
     p->clients = (unsigned)clients;

@@ -149,7 +149,7 @@ static void json_model_value(void *ctx, const struct model_field_info *info, con
     json_u64(j, "value", value->value);
     json_string(j, "unit", info->unit);
     json_string(j, "source", value->source);
-    json_bool(j, "assumed", value->assumed);
+    json_string(j, "kind", model_kind_name(value->kind));
     json_end(j);
 }
 

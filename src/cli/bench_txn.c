@@ -41,10 +41,16 @@ static int check_options(const struct args *usage, const struct bench_txn_option
         p->deaths)
         return args_complain(usage, "--workload chooses locks and modes itself: it goes with none of --locks, --reads, --zipf, "
                                     "--objects, --range, --io, --hotspot, --local, --lock-nodes and --deaths");
-    if (o->together && p->simulated)
-        for (unsigned i = 0; i < p->design_count; i++)
-            if (!p->designs[i]->packet)
-                return args_complain(usage, "--together on sim is for packet designs, and '%s' is none", p->designs[i]->name);
+    return 0;
+}
+
+static int check_together(const struct args *usage, const struct bench_params *p)
+{
+    for (unsigned i = 0; i < p->design_count && p->workload.together && p->simulated; i++)
+        if (!p->designs[i]->packet)
+            return args_complain(
+                usage, "all locks by one call is for packet designs on sim, and '%s' is none: --sorted takes them one by one",
+                p->designs[i]->name);
     return 0;
 }
 
@@ -89,12 +95,15 @@ int bench_choose_txn(const struct args *usage, const struct bench_txn_options *o
                              ZIPF_ITEMS_MAX);
     w->txn = &txn;
     w->locks = txn_locks(&txn);
-    w->together = o->together;
+    w->together = o->together || (preset && preset->together && !o->sorted); /* sorted: one by one, which one-sided designs need */
+    w->retries = preset && preset->retries;
+    w->moves_data = preset && preset->moves_data;
     if (preset && !o->hold_seen)
         w->hold_ns = preset->hold_ns;
     if (preset && !o->timeout_seen)
         w->timeout_ns = preset->timeout_ns;
-    return check_deadlocks(usage, &txn, p);
+    status = check_together(usage, p);
+    return status ? status : check_deadlocks(usage, &txn, p);
 }
 
 int bench_write_trace(const struct bench_txn_options *o, const struct bench_params *p)

@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "client/far.h"
 #include "client/net.h"
+#include "client/segment.h"
 #include "cluster/nodes.h"
 #include "fabric/shm.h"
 
@@ -13,6 +14,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 const char *cli_key_file;
@@ -94,10 +96,14 @@ int cli_place(const char *command, const char *given, char out[PLACE_LEN])
     return 0;
 }
 
+#define OTHERS_READ (S_IRGRP | S_IROTH) /* --permissions that admit more than the owner */
+
 void cli_place_users(const char *place, char out[USERS_LEN])
 {
     const struct passwd *user = getpwuid(geteuid());
     char name[33]; /* as long as Debian allows user names to be */
+    char path[PLACE_LEN];
+    struct stat st;
     if (user)
         snprintf(name, sizeof name, "%s", user->pw_name);
     else
@@ -106,6 +112,9 @@ void cli_place_users(const char *place, char out[USERS_LEN])
         snprintf(out, USERS_LEN, "is shared by all users of this machine");
     else if (!strncmp(place, "local:/", strlen("local:/")))
         snprintf(out, USERS_LEN, "is shared by the users that the permissions of the file admit");
+    else if (!strncmp(place, "local:", strlen("local:")) && !segment_place(place, path, sizeof path) && !stat(path, &st) &&
+             st.st_mode & OTHERS_READ)
+        snprintf(out, USERS_LEN, "is of user %s; other users open it as local:%.150s", name, path);
     else if (!strncmp(place, "local:", strlen("local:")))
         snprintf(out, USERS_LEN, "is of user %s alone; system:%.64s is shared by all users of this machine", name,
                  place + strlen("local:"));

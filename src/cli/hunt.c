@@ -19,7 +19,7 @@
 #define LINE_LEN 256
 
 static struct {
-    const char *design, *faults, *on;
+    const char *design, *faults, *model, *on;
     uint64_t minutes, jobs, seed, seeds, campaign, seed_limit;
     bool jobs_given, json, no_shrink;
 } opts = {.faults = "all", .minutes = 10, .seed = UINT64_MAX, .seed_limit = 60 * NS_PER_S};
@@ -30,6 +30,8 @@ static const struct arg table[] = {
     {"design", 0, ARG_STRING, "D[,D...]", "designs in turns; default all offered ones that run in the simulation", &opts.design,
      NULL},
     {"faults", 0, ARG_STRING, "LIST", "all, none, or names with commas between; default all", &opts.faults, NULL},
+    {"model", 0, ARG_STRING, "NAME", "of the simulated cluster, as 'pawl sim' has them; default as the campaign draws", &opts.model,
+     NULL},
     {"seed", 0, ARG_U64, "N", "the first seed; default a random one", &opts.seed, NULL},
     {"seeds", 0, ARG_U64, "N", "at most so many seeds of each design; default no bound", &opts.seeds, NULL},
     {"campaign", 0, ARG_U64, "N", "1 to 3, as 'pawl sim' has them; default each, mostly 2", &opts.campaign, NULL},
@@ -42,8 +44,9 @@ static const struct arg table[] = {
 
 static const struct args usage = {
     .command = "pawl hunt",
-    .usage = "[--minutes N] [--jobs N] [--design D[,D...]] [--faults all|none|LIST] [--seed N] [--seeds N]\n"
-             "                 [--campaign 1|2|3] [--on fabric|node] [--seed-limit TIME] [--no-shrink] [--json]",
+    .usage =
+        "[--minutes N] [--jobs N] [--design D[,D...]] [--faults all|none|LIST] [--model NAME]\n"
+        "                 [--seed N] [--seeds N] [--campaign 1|2|3] [--on fabric|node] [--seed-limit TIME] [--no-shrink] [--json]",
     .about = "Runs fault campaigns of random seeds, all designs in turns, until a run violates an invariant, aborts, hangs or\n"
              "leaves a client stuck. The failure is made smaller and printed as one 'pawl sim' command that repeats it.",
     .after = "Exit status: 0 no run failed, 1 one did, 2 wrong usage, 130 interrupted before one failed.",
@@ -98,6 +101,9 @@ static int prepare(struct hunt_params *p)
         return args_complain(&usage, "--campaign must be between %d and %d", CAMPAIGN_FIXED, CAMPAIGN_BESIDE);
     if (opts.on && strcmp(opts.on, "fabric") != 0 && strcmp(opts.on, "node") != 0)
         return args_complain(&usage, "--on is fabric or node, not '%s'", opts.on);
+    p->model = opts.model ? sim_model(&usage, opts.model) : NULL;
+    if (opts.model && !p->model)
+        return EXIT_USAGE;
     if (opts.seed == UINT64_MAX && getrandom(&opts.seed, sizeof opts.seed, 0) != (ssize_t)sizeof opts.seed)
         opts.seed = world_now(&world_real);
     p->seed = opts.seed & FIELD_MAX(SEED_BITS);
@@ -142,6 +148,7 @@ static void command_text(char out[REPLAY_LEN], const struct hunt_failure *f)
     bool all = faults == (FAULTS_ALL & f->params.design->tolerates);
     const char *list = faults ? bits_text(faults, fault_name, ",", names, sizeof names) : "none";
     const struct sim_replay replay = {.faults = all ? "all" : list,
+                                      .model = f->params.model ? f->params.model->name : NULL,
                                       .on = f->params.on_node ? "node" : NULL,
                                       .campaign = f->params.campaign,
                                       .limits = f->params.limits};

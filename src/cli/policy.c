@@ -1,21 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pawl policy: what NetLock's switch counts and does, and other policies while it runs. */
+#include "cli/policy.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/daemon.h"
 #include "cli/switch.h"
-#include "cluster/join.h"
-#include "dataplane/netlock_wire.h"
 #include "lib/explain.h"
 #include "wire/key_file.h"
-#include "world/world.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-#define AGAIN_NS (100 * NS_PER_MS)
-#define PATIENCE_NS (3 * NS_PER_S)
 #define SERVER_RATE 18000000u /* requests per second of the paper's servers (5) */
 
 static struct {
@@ -61,77 +57,7 @@ static const struct args usage = {
     ARGS_TABLE(table),
 };
 
-/* ---- asking ---- */
-
-struct question {
-    struct netlock_packet p;
-    struct netlock_command c;
-};
-
-static bool is_answer(const void *data, uint32_t len, const struct question *q)
-{
-    const struct netlock_packet *a = data;
-    return len == sizeof *a + sizeof(struct netlock_status) && packet_readable(&a->head) && a->head.family == PACKET_NETLOCK &&
-           a->head.type == NETLOCK_COMMANDED && a->head.space == q->p.head.space && a->head.nonce == q->p.head.nonce;
-}
-
-static struct seal_asker asker;
-
-/* The short id of the switch's space, which it tells. */
-static int ask_space(struct net_addr to, uint32_t *out)
-{
-    struct coord_packet q, a;
-    struct net_addr self;
-    coord_make(&q, COORD_WHICH, opts.space, NULL, world_random(&world_real) | 1);
-    int rc = udp_source_for(to, &self);
-    if (!rc)
-        rc = exchange(to, &asker, self, &q, sizeof q, COORD_THIS, world_now(&world_real) + PATIENCE_NS, &a, sizeof a);
-    if (!rc)
-        *out = a.head.space;
-    return rc;
-}
-
-/* 0 and the status, what the switch says, or -ETIMEDOUT. */
-static int ask(struct net_addr to, const struct netlock_command *c, struct netlock_status *out)
-{
-    static struct udp_batch batch;
-    static uint32_t space;
-    int rc = space ? 0 : ask_space(to, &space);
-    if (rc)
-        return rc;
-    struct question q = {.p.head = {.version = PACKET_VERSION,
-                                    .family = PACKET_NETLOCK,
-                                    .type = NETLOCK_COMMAND,
-                                    .space = space + (uint32_t)opts.rack, /* as rack_space_id() has it */
-                                    .nonce = world_random(&world_real),
-                                    .from = {MACHINE_OPERATOR, (uint16_t)world_random(&world_real)},
-                                    .to = {MACHINE_SWITCH, PORT_POOL}},
-                         .c = *c};
-    struct udp udp;
-    struct net_addr self;
-    rc = udp_source_for(to, &self);
-    if (!rc)
-        rc = udp_open(&udp, self);
-    if (rc)
-        return rc;
-    udp.key = asker.key;
-    udp.opens = seal_known(&asker.key);
-    rc = -ETIMEDOUT;
-    for (uint64_t end = world_now(&world_real) + PATIENCE_NS; rc == -ETIMEDOUT && world_now(&world_real) < end;) {
-        q.p.head.to.port ^= 1; /* the original or its backup: the one that listens there takes its own */
-        const struct udp_out send = {.to = to, .len = sizeof q, .data = &q};
-        udp_send(&udp, &send, 1);
-        unsigned n = udp_wait(&udp, &batch, 0, world_now(&world_real) + AGAIN_NS);
-        for (unsigned i = 0; i < n; i++)
-            if (is_answer(batch.packet[i].data, batch.packet[i].len, &q)) {
-                const struct netlock_packet *a = (const struct netlock_packet *)(const void *)batch.packet[i].data;
-                memcpy(out, a + 1, sizeof *out);
-                rc = -(int)min_u64(a->stamp, 4095);
-            }
-    }
-    udp_close(&udp);
-    return rc;
-}
+static struct policy_switch target;
 
 static int failed(const char *what, int rc)
 {
@@ -190,6 +116,7 @@ static void print(const struct netlock_status *s)
             json_u64(&j, rows[i].name, rows[i].value);
         else
             printf("%-20s %16" PRIu64 "\n", rows[i].name, rows[i].value);
+    policy_quotas(&target, opts.json ? &j : NULL);
     if (opts.json)
         json_finish(&j);
 }
@@ -233,7 +160,7 @@ static int run_policy(struct args_rest *rest)
         return exit;
     if (key_file_find(NULL, &ring))
         return cli_say("policy", EXIT_UNAVAILABLE, "%s", explained());
-    asker = seal_asker(&ring);
+    target = (struct policy_switch){.at = at, .space = opts.space, .rack = (uint32_t)opts.rack, .asker = seal_asker(&ring)};
     const struct {
         const char *what;
         bool wanted;
@@ -246,12 +173,12 @@ static int run_policy(struct args_rest *rest)
         {"--priorities", opts.priorities, {.kind = NETLOCK_COMMAND_PRIORITIES, .rate = opts.levels}},
     };
     for (size_t i = 0; i < countof(commands); i++) {
-        int rc = commands[i].wanted ? ask(at, &commands[i].c, &status) : 0;
+        int rc = commands[i].wanted ? policy_ask(&target, &commands[i].c, &status) : 0;
         if (rc)
             return failed(commands[i].what, rc);
     }
     const struct netlock_command show = {.kind = NETLOCK_COMMAND_STATUS, .rate = opts.server_rate};
-    int rc = ask(at, &show, &status);
+    int rc = policy_ask(&target, &show, &status);
     if (rc && rc != -EAGAIN) /* a switch that is not active has counted, too */
         return failed("the status", rc);
     print(&status);

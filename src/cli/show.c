@@ -30,7 +30,7 @@ static const struct args usage = {
         "Shows a lock with the sessions that hold it and wait for it; without NAME the space and all its sessions. 'switch' is\n"
         "the switch in this machine's kernel, whether its process runs or not: how many packets it answered, dropped and passed,\n"
         "why, and how many of each type. With --space it is all switches of that rack: where they are, their lives, and when the\n"
-        "coordinator heard of them last. To show a lock of that name, say '-- switch'.",
+        "coordinator heard of them last, and with netlock the quotas of tenants. To show a lock of that name, say '-- switch'.",
     .after = "A session is live, or expired (its lease ran out), dead (its process ended) or broken (by 'pawl break'):\n"
              "the next client that asks gets the locks of such a session. A lock that was never taken is free.\n\n"
              "Exit status: 0 shown, 1 no such space or switch, 2 wrong usage, 69 the space cannot be used.",

@@ -43,8 +43,7 @@ static const struct arg table[] = {
      &given.campaign},
     SETTINGS_TUNE_OPTION(&opts.run.tune),
     {"campaign", 0, ARG_U64, "N",
-     "1: one mix of operations for all seeds (default); 2: every seed draws its own;\n"
-     "3: watches, semaphores and values",
+     "1: one mix of operations for all seeds (default); 2: every seed draws its own; 3: watches, semaphores and values",
      &opts.run.campaign, &given.campaign},
     {"nodes", 0, ARG_U64, "N", "one-sided designs: locks lie on so many nodes; default as the seed draws", &opts.run.nodes,
      &given.campaign},
@@ -94,7 +93,7 @@ static const struct args usage = {
         "fault at every point. It draws no random number, and says whether a schedule is left (docs/exhaustive.md).",
     .after =
         "Faults: loss, duplicate, reorder, delay, partition, pause, crash-client, crash-server, crash-switch, unknown, drift;\n"
-        "of a rack's coordinator: crash-coordinator, disk, operator.\n"
+        "of a rack's coordinator: crash-coordinator, disk, operator, etcd.\n"
         "Capabilities, for one-sided designs: atomic128, masked-swap, masked-cas, masked-faa, cpu-atomic64, cpu-atomic128,\n"
         "order-mixed, order-write-after-read, wait. 'pawl sim --list' says what each design needs.\n"
         "Exit status: 0 no violation was found, 1 an invariant was violated or a client got stuck (the command that\n"
@@ -109,7 +108,7 @@ static uint32_t caps; /* opts.run.caps */
 static void catch_interrupts(void)
 {
     cli_catch(SIGINT, (int)SA_RESETHAND | SA_RESTART);
-    cli_catch(SIGTERM, (int)SA_RESETHAND | SA_RESTART);
+    cli_catch(SIGTERM, SA_RESTART); /* timeout(1) sends it twice */
 }
 
 /* ---- runs ---- */
@@ -257,7 +256,8 @@ int sim_check_campaign(const struct args *args, uint64_t campaign, const struct 
 int sim_check_faults(const struct args *args, const char *list, uint32_t faults, const struct design *d)
 {
     bool chosen = strcmp(list, "all") != 0 && strcmp(list, "rack") != 0;
-    return chosen && faults && !campaign_faults(d, faults)
+    uint32_t elsewhere = FAULT_BIT(d->packet ? FAULT_UNKNOWN : FAULT_CRASH_SWITCH); /* of verbs; of what forwards packets */
+    return chosen && faults && !(campaign_faults(d, faults) & ~elsewhere)
                ? args_complain(args, "--faults %s: none of them strikes the design '%s'; 'pawl sim --list' says which ones do",
                                list, d->name)
                : 0;

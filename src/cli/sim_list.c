@@ -78,7 +78,7 @@ const struct model *sim_model(const struct args *args, const char *name)
 static void print_value(void *ctx, const struct model_field_info *info, const struct model_value *value)
 {
     (void)ctx;
-    printf("  %-20s %12" PRIu64 " %-12s %s%s\n", info->name, value->value, info->unit, value->assumed ? "(assumed) " : "",
+    printf("  %-20s %12" PRIu64 " %-12s (%s) %s\n", info->name, value->value, info->unit, model_kind_name(value->kind),
            value->source);
 }
 
@@ -91,7 +91,7 @@ static void json_value(void *ctx, const struct model_field_info *info, const str
     json_string(j, "unit", info->unit);
     json_string(j, "what", info->what);
     json_string(j, "source", value->source);
-    json_bool(j, "assumed", value->assumed);
+    json_string(j, "kind", model_kind_name(value->kind));
     json_end(j);
 }
 

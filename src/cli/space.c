@@ -64,9 +64,8 @@ static const struct args usage = {
         "It is there again when the service is restarted. Options that are marked 'service' are for these alone. 'drop' keeps the\n"
         "state beside its old place, under the name SPACE.state.old; the space that the service was started with stays. 'grow' "
         "keeps\n"
-        "all holds if keys have names, the design is fisslock or srvlock, and the granter runs in the service's process. "
-        "Otherwise\n"
-        "hosts join anew, so while there are any, it needs --force.\n\n"
+        "all holds if keys have names and the design is srvlock, or fisslock without lock servers. Otherwise hosts join anew, so\n"
+        "while there are any, it needs --force. With etcd it is for the coordinator that leads the space.\n\n"
         "Exit status: 0 done, 1 there is no such space, or (create) there is one already, or (drop, grow) it is in use,\n"
         "2 wrong usage, 69 the space cannot be used.",
     .words_max = 2,

@@ -158,7 +158,7 @@ int far_is_node(const char *place, bool *is_node)
                     sizeof answer);
     coord_list_print(&w.coordinators, address);
     if (rc == -ENOENT)
-        return explain(rc, "there is no space '%s' at %s: the coordinator there has another one", w.space, address);
+        return net_where_no_space(w.space, address);
     if (rc == -ETIMEDOUT)
         return explain(rc, "no coordinator of '%s' answers at %s (start one with 'pawl serve')", w.space, address);
     if (rc && rc != -EPROTOTYPE)

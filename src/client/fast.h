@@ -98,9 +98,12 @@ INLINED bool fast_name_is(const uint64_t *there, const char *name, uint64_t len)
     }
     first |= fast_load64(name) << 8;
     uint64_t end = fast_load64(name + len - 8) >> 8 * (7 - len % 8); /* which begins in the middle of these eight */
-    uint64_t other =
-        (__atomic_load_n(&there[0], __ATOMIC_ACQUIRE) ^ first) | (__atomic_load_n(&there[last], __ATOMIC_ACQUIRE) ^ end);
-    for (uint64_t i = 1; i < last; i++)
+    /* The word between, or the first again: no branch on the length, which differs from name to name. */
+    uint64_t between = last > 1, middle = first ^ ((fast_load64(name + (7 & -between)) ^ first) & -between);
+    uint64_t other = (__atomic_load_n(&there[0], __ATOMIC_ACQUIRE) ^ first) |
+                     (__atomic_load_n(&there[between], __ATOMIC_ACQUIRE) ^ middle) |
+                     (__atomic_load_n(&there[last], __ATOMIC_ACQUIRE) ^ end);
+    for (uint64_t i = 2; unlikely(i < last); i++)
         other |= __atomic_load_n(&there[i], __ATOMIC_ACQUIRE) ^ fast_load64(name + 8 * i - 1);
     return !other;
 }

@@ -11,6 +11,7 @@
 
 #include "client/handle.h"
 #include "cluster/host.h"
+#include "lib/spin.h"
 
 #define NET_SCHEME "pawl://"
 
@@ -36,11 +37,13 @@ struct net {
     struct udp udp;
     struct udp pool; /* fd -1 unless this process serves */
     bool serves;
-    uint64_t lease_ns, spin_ns;
+    uint64_t lease_ns;
+    struct spin spin; /* by the thread that has the right to receive */
     uint16_t tenant;
     uint8_t priority;
     uint64_t busy_ns; /* when a thread last received */
     uint64_t sent;    /* packets of the design */
+    uint32_t ticks;   /* rounds of retransmissions */
     uint64_t here_ns; /* when data servers are told again where this process is */
 
     uint32_t *owners; /* by request: the thread that holds its lock; 0: none (net_wait.c) */

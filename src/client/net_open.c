@@ -135,7 +135,7 @@ static int join_and_create(struct net *n, const struct net_where *w, const char 
                        "%s: the rack has no key, and this client has one (--key FILE, PAWL_KEY): its packets would not be checked",
                        address);
     case -ENOENT:
-        return explain(rc, "there is no space '%s' at %s: the coordinator there has another one", w->space, address);
+        return net_where_no_space(w->space, address);
     case -EPROTONOSUPPORT:
         return explain(rc, "packets of the space '%s' at %s have features that this build does not know", w->space, address);
     default:
@@ -323,7 +323,7 @@ static int open_once(struct net_where w, const pawl_options *o, struct pawl **ou
         return -ENOMEM;
     n->pool.fd = n->udp.fd = -1;
     n->lease_ns = o->lease_ns ? o->lease_ns : DEFAULT_LEASE_NS;
-    n->spin_ns = SPIN_NS;
+    n->spin.most_ns = SPIN_NS;
     n->tenant = o->tenant;
     n->priority = (uint8_t)min_u64(o->priority, PACKET_PRIORITIES - 1);
     n->spare = NET_NONE;

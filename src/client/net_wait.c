@@ -379,9 +379,8 @@ static void sleep_on_socket(struct net *n, uint32_t request, uint32_t seen, uint
 
 void net_receive(struct net *n, uint32_t request, uint32_t seen, uint64_t deadline)
 {
-    uint64_t begin = world_now(&world_real);
+    uint64_t begin = world_now(&world_real), now, spin = spin_for(&n->spin);
     while (net_bell(n, request) == seen) {
-        uint64_t now;
         if (udp_receive(&n->udp, &n->received)) {
             net_dispatch(n, &n->udp, &n->received);
             continue;
@@ -389,10 +388,12 @@ void net_receive(struct net *n, uint32_t request, uint32_t seen, uint64_t deadli
         now = world_now(&world_real);
         if (now >= deadline)
             break;
-        if (now - begin >= n->spin_ns)
+        if (now - begin >= spin)
             sleep_on_socket(n, request, seen, deadline);
     }
-    __atomic_store_n(&n->busy_ns, world_now(&world_real), __ATOMIC_RELAXED);
+    now = world_now(&world_real);
+    spin_ended(&n->spin, spin, now - begin);
+    __atomic_store_n(&n->busy_ns, now, __ATOMIC_RELAXED);
 }
 
 /* ---- waiting ---- */
@@ -438,7 +439,9 @@ void net_listen(struct net *n, uint64_t until)
         ppoll(&done, 1, &patience, NULL);
         return;
     }
-    unsigned count = udp_wait(&n->udp, &n->received, n->spin_ns, until);
+    uint64_t spin = spin_for(&n->spin);
+    unsigned count = udp_wait(&n->udp, &n->received, spin, until);
+    spin_ended(&n->spin, spin, world_now(&world_real) - now);
     if (count)
         net_dispatch(n, &n->udp, &n->received);
     __atomic_store_n(&n->busy_ns, world_now(&world_real), __ATOMIC_RELAXED);

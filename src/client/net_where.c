@@ -84,3 +84,10 @@ int net_where_parse(const char *place, struct net_where *w)
     }
     return 0;
 }
+
+int net_where_no_space(const char *space, const char *address)
+{
+    return explain(-ENOENT,
+                   "there is no space '%s' at %s: the coordinator there has another one; 'pawl space list pawl://%s' lists it",
+                   space, address, address);
+}

@@ -23,4 +23,7 @@ int net_where_parse(const char *place, struct net_where *w);
 /* The key file is this one, and not that of $PAWL_KEY. Explained. */
 int net_where_key(struct net_where *w, const char *path);
 
+/* -ENOENT: the coordinators at that address have no such space. Explained. */
+int net_where_no_space(const char *space, const char *address);
+
 #endif

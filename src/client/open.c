@@ -2,6 +2,7 @@
 /* Opening and closing: options, and the kinds of sessions. */
 #include "client/handle.h"
 #include "client/offered.h"
+#include "client/segment.h"
 #include "cluster/layout.h"
 #include "lib/explain.h"
 
@@ -151,12 +152,12 @@ int pawl_open_tuned(const char *where, const pawl_options *options, const struct
         if (strncmp(where, kinds[i]->scheme, len))
             continue;
         int rc = check_options(o);
-        return rc ? rc : kinds[i]->open(where + len, o, knobs, out);
+        rc = rc ? rc : kinds[i]->open(where + len, o, knobs, out);
+        if (!rc)
+            explain_nothing(); /* of a space that was not there, and was made */
+        return rc;
     }
-    return explain(
-        -EINVAL,
-        "'%s' is not a place; places are local:, local:NAME, local:/PATH, system:, system:NAME and pawl://ADDRESS:PORT/SPACE",
-        where);
+    return segment_no_place(where);
 }
 
 int pawl_open(const char *where, const pawl_options *options, pawl **out)

@@ -86,17 +86,22 @@ INLINED int lock_name(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadl
     return lock_cell(p, key, f->cells + (place.index << f->cell_shift), place.index, place.meta, mode, deadline, out);
 }
 
-/* Not inlined: an exclusive lock of a number must not pay for what names and readers need. */
+/* Not inlined: an exclusive lock of a number must not pay for what names and readers need, and one of a name not for readers. */
 __attribute__((noinline)) static int lock_other(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
     return key.name ? lock_name(p, key, mode, deadline, out) : lock_number(p, key, mode, deadline, out);
 }
 
+__attribute__((noinline)) static int lock_exclusive_name(pawl *p, pawl_key key, uint64_t deadline, pawl_grant *out)
+{
+    return lock_name(p, key, PAWL_EXCLUSIVE, deadline, out);
+}
+
 INLINED int lock_until(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
-    if (likely(!key.name && mode == PAWL_EXCLUSIVE))
-        return lock_number(p, key, PAWL_EXCLUSIVE, deadline, out);
-    return lock_other(p, key, mode, deadline, out);
+    if (unlikely(mode != PAWL_EXCLUSIVE))
+        return lock_other(p, key, mode, deadline, out);
+    return likely(!key.name) ? lock_number(p, key, PAWL_EXCLUSIVE, deadline, out) : lock_exclusive_name(p, key, deadline, out);
 }
 
 int pawl_lock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *out)

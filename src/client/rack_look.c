@@ -22,7 +22,7 @@ static int ask_coordinator(const struct rack_look *l, struct coord_packet *ask, 
     coord_list_print(&coordinators, address);
     int rc = ask_leader(&coordinators, 0, l->where.self, ask, len, type, world_now(&world_real) + ASK_NS, answer, answer_len);
     if (rc == -ENOENT)
-        return explain(rc, "there is no space '%s' at %s: the coordinator there has another one", l->where.space, address);
+        return net_where_no_space(l->where.space, address);
     if (rc == -ETIMEDOUT)
         return explain(rc, "no coordinator of '%s' answers at %s (start one with 'pawl serve')", l->where.space, address);
     if (rc == COORD_WRONG_KEY || rc == COORD_NO_KEY)
@@ -87,6 +87,17 @@ static int ask_host(struct rack_look *l, const struct coord_host *h)
     return rc;
 }
 
+/* The coordinator knows of it first: it says whether this operator may, and logs that. */
+static int announce_break(const struct rack_look *l, const struct rack_claim *c, struct coord_packet ask)
+{
+    struct coord_packet answer;
+    ask.stamp = c->claim.pid;
+    ask.head.index = c->claim.index;
+    ask.head.epoch = 0;
+    int rc = ask_coordinator(l, &ask, sizeof ask, COORD_BROKEN, &answer, sizeof answer);
+    return rc || !answer.code ? rc : explain(-EACCES, "the coordinator takes commands from machines of the rack only");
+}
+
 int rack_look_break(const struct rack_look *l, const struct rack_claim *c)
 {
     struct coord_packet ask, answer;
@@ -96,7 +107,10 @@ int rack_look_break(const struct rack_look *l, const struct rack_claim *c)
     ask.head.epoch = c->life;
     ask.role = c->claim.session;
     ask.code = (int32_t)c->claim.serial;
-    int rc = ask_at(l, c->at, c->life, &ask, COORD_BROKEN, ASK_NS, &answer, sizeof answer);
+    int rc = announce_break(l, c, ask);
+    if (rc)
+        return rc;
+    rc = ask_at(l, c->at, c->life, &ask, COORD_BROKEN, ASK_NS, &answer, sizeof answer);
     if (!rc)
         return answer.code == -ENOENT ? -ENOENT : answer.code ? -EPROTO : 0;
     net_addr_print(c->at, address);

@@ -37,8 +37,15 @@ int segment_kind(const char *place, enum segment_kind *kind, const char **rest)
             *rest = place + strlen(schemes[i]);
             return 0;
         }
+    return segment_no_place(place);
+}
+
+int segment_no_place(const char *place)
+{
     return explain(
-        -EINVAL, "'%s' is not a place on this machine; those are local:, local:NAME, local:/PATH, system: and system:NAME", place);
+        -EINVAL,
+        "'%s' is not a place; places are local:, local:NAME, local:/PATH, system:, system:NAME and pawl://ADDRESS:PORT/SPACE",
+        place);
 }
 
 int segment_place(const char *place, char *out, size_t size)

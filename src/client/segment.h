@@ -32,6 +32,9 @@ enum segment_kind {
 /* The kind of a place by its scheme, which *rest has behind it; -EINVAL, explained, if it is not on this machine. */
 int segment_kind(const char *place, enum segment_kind *kind, const char **rest);
 
+/* -EINVAL, and which places there are. */
+int segment_no_place(const char *place);
+
 /* "" or NAME or (local) /PATH, as after the scheme. -EINVAL if it cannot be a name. */
 int segment_path(enum segment_kind kind, const char *where, char *out, size_t size);
 

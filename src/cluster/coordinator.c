@@ -48,7 +48,7 @@ bool coord_is_current(uint64_t *term, const struct coord_packet *p)
 static bool is_question(enum coord_type type)
 {
     return type == COORD_JOIN || type == COORD_BEAT || type == COORD_WHO || type == COORD_RULES || type == COORD_FIND ||
-           type == COORD_KEY_OF || type == COORD_VALUE;
+           type == COORD_KEY_OF || type == COORD_VALUE || type == COORD_BREAK;
 }
 
 bool coord_stands_by(const struct rack_identity *member, const struct coord_packet *p)
@@ -196,6 +196,18 @@ int coordinator_config(const struct coord_params *p, struct rack_config *out, co
     return 0;
 }
 
+/* Hosts are told by the answers about names that there are more locks. Lock servers divide the locks by index modulo the number of
+ * servers, which stays. */
+const char *coordinator_keeps_size(const struct coord_params *p)
+{
+    const struct packet_design *d = p->design->packet;
+    if (p->keys != PAWL_KEYS_NAMED && p->keys != PAWL_KEYS_SPARSE)
+        return "its keys are numbers below its size, which hosts learn when they join";
+    if (!d->host_grow)
+        return "hosts of its design cannot take another number of locks while they hold some";
+    return d->switch_packet && p->servers ? "its switch and its lock servers divide the locks" : NULL;
+}
+
 /* Restores the state from the log of a former coordinator. */
 static void take_state(struct coordinator *c, const struct rack_state *s)
 {
@@ -256,6 +268,7 @@ uint32_t coord_welcome(const struct coordinator *c, const struct coord_packet *p
                        void *answer)
 {
     struct coord_welcome *w = answer;
+    assert(!c->changed); /* I16: all hosts of the former configuration are gone */
     memset(w, 0, sizeof *w);
     coord_make(&w->packet, COORD_WELCOME, c->space, &c->config.identity, p->head.nonce);
     w->packet.head.to.machine = machine;
@@ -378,6 +391,7 @@ uint32_t coord_beat_station(struct coordinator *c, const struct coord_beat *beat
         return coord_refuse(c, p, -ESTALE, answer);
     if (!is_from_station(c, s, p))
         return 0;
+    assert(!s->away); /* I17: a member that was turned away is not heard any more */
     s->heard_ns = now;
     uint32_t len = coord_acknowledge(c, p, answer);
     const struct coord_member station = {.places = beat->places};
@@ -433,14 +447,28 @@ static bool is_ours(struct coordinator *c, const struct coord_packet *p, int *co
     return false;
 }
 
-/* With a key: only holders of the cluster's key join as lock servers and switches, and change rules. A host that has joined does
- * neither in its own name. */
+/* With a key: only holders of the cluster's key join as lock servers and switches, change rules, and break sessions. A host that
+ * has joined does none of that in its own name. */
 static bool may_ask(const struct coord_packet *p)
 {
     bool cluster = !p->head.from.machine && !p->head.from.port;
     if (p->head.type == COORD_RULES)
         return cluster || !p->code;
+    if (p->head.type == COORD_BREAK)
+        return cluster;
     return p->head.type != COORD_JOIN || cluster || (p->role == COORD_HOST && !p->head.from.machine);
+}
+
+/* An operator is about to break a session, which its host does. The coordinator says whether the operator may; its caller keeps
+ * that in the log of the service. */
+static uint32_t on_break(struct coordinator *c, const struct coord_packet *p, struct net_addr from, void *answer)
+{
+    struct coord_packet *a = answer;
+    bool may = coord_may_command(c, from);
+    c->drops.forged += !may;
+    coord_make(a, COORD_BROKEN, c->space, &c->config.identity, p->head.nonce);
+    a->code = may ? 0 : -EACCES;
+    return sizeof *a;
 }
 
 static uint32_t answer_to(struct coordinator *c, const void *data, uint32_t len, struct net_addr from, uint64_t now, void *answer)
@@ -479,6 +507,8 @@ static uint32_t answer_to(struct coordinator *c, const void *data, uint32_t len,
         return coord_on_who(c, p, answer);
     case COORD_RULES:
         return coord_on_rules(c, p, from, now, answer);
+    case COORD_BREAK:
+        return on_break(c, p, from, answer);
     case COORD_RETIRED:
         coord_on_retired(c, p, from, now);
         return 0;

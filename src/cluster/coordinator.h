@@ -29,8 +29,9 @@
  *   HOSTS     the space's config, and some of the hosts
  *   CLAIMS    from any program to a host: what do your requests hold and wait for, from this one on?
  *   CLAIMED   some of them
- *   BREAK     from an operator to a host: this session (role; code: its serial number) is lost
- *   BROKEN    code: 0, or -ENOENT: there is no such session any more
+ *   BREAK     from an operator: this session (role; code: its serial number) of host head.to.machine is lost. First to the
+ *             coordinator, which logs it, then to the host, which does it.
+ *   BROKEN    code: 0; of the coordinator: the operator may, or -EACCES; of the host: -ENOENT: there is no such session any more
  *   RULES     from an operator: which switch has which locks? With code 1: move slots head.index to head.generation - 1 to the
  *             switch that role names.
  *   RULED     the rules, and the version that each switch uses; code: 0, -EINPROGRESS, or why not
@@ -343,7 +344,7 @@ struct coord_params {
     uint32_t group;                 /* dense keys that share a lock; 0: one */
     struct directory *directory;    /* if not; service_open has its own */
     struct values *values;          /* beside locks; service_open has its own; null: none */
-    bool grows;                     /* in place: more locks than the log says do not make another configuration */
+    bool follows;                   /* if the log has more locks, the space has them: another coordinator has let it grow */
     const struct rack_config *like; /* design's options are those of this configuration; null: `knobs` and the design say */
     uint64_t mistakes;              /* on purpose (cluster/mistakes.h) */
     const struct rack_state *state; /* what the log says; null: there is none, which is for tests. Its lives are reserved. */
@@ -351,6 +352,10 @@ struct coord_params {
 
 /* The configuration that the parameters ask for. -EINVAL with the reason in *why, or 0. */
 int coordinator_config(const struct coord_params *p, struct rack_config *out, const char **why);
+
+/* Why hosts cannot go on when the space gets more locks; null: they can. Then lock servers and switches that have joined with
+ * fewer locks are refused, join anew, and learn from the hosts what they hold. */
+const char *coordinator_keeps_size(const struct coord_params *p);
 
 /* -EINVAL with the reason in *why, or 0. `members` has machines + 1. */
 int coordinator_init(struct coordinator *c, const struct coord_params *p, struct coord_member *members, uint64_t now,

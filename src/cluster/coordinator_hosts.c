@@ -48,6 +48,7 @@ static uint64_t lease_from(const struct coordinator *c, uint64_t now)
 static uint32_t welcome(struct coordinator *c, const struct coord_packet *p, uint16_t number, uint64_t now, void *answer)
 {
     const struct coord_member *m = &c->members[number];
+    assert(m->live && now < m->until_ns); /* I16: its lease begins before the answer leaves */
     c->unwritten = m->unwritten;
     uint32_t len = coord_welcome(c, p, number, m->life, now, answer);
     /* The places that the host knows are those of its heartbeats: an earlier answer to the same JOIN may be the one that it takes.
@@ -127,6 +128,11 @@ bool coord_is_of_rack(const struct coordinator *c, struct net_addr from)
     return found;
 }
 
+bool coord_may_command(const struct coordinator *c, struct net_addr from)
+{
+    return c->keyed || coord_is_of_rack(c, from);
+}
+
 /* ---- heartbeats ---- */
 
 static void take_beat(struct coordinator *c, struct coord_member *m, const struct coord_beat *beat, struct net_addr from,
@@ -176,6 +182,7 @@ uint32_t coord_beat_host(struct coordinator *c, const struct coord_beat *beat, s
     c->life = c->life > m->life ? c->life : m->life;
     m->nonce = p->head.nonce;
     take_beat(c, m, beat, from, now);
+    assert(m->until_ns >= lease_from(c, now)); /* I16: the host is waited for as long as this answer lets it hold */
     uint32_t len = coord_acknowledge(c, p, answer);
     if (c->directory && c->directory->parts > 1)
         ((struct coord_packet *)answer)->head.index = c->config.locks;

@@ -36,6 +36,7 @@ uint32_t coord_acknowledge(const struct coordinator *c, const struct coord_packe
 bool coord_is_from_host(struct coordinator *c, const struct coord_member *m, const struct coord_packet *p, struct net_addr from);
 /* Whether a machine of the rack has this address: a host, a lock server, a switch or the coordinator. */
 bool coord_is_of_rack(const struct coordinator *c, struct net_addr from);
+bool coord_may_command(const struct coordinator *c, struct net_addr from); /* an operator there; a tag was looked at before */
 
 void coord_hosts_begin(struct coordinator *c, const struct coord_params *p, uint64_t now);
 uint32_t coord_join_host(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer);

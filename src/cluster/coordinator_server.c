@@ -13,16 +13,14 @@
  * they hold. A switch of NetLock that passes a request on to the old server does so in vain, and the successor's first packet ends
  * the old server's life at the switch.
  *
- * FissLock replaces a server only when there is no host. */
+ * Hosts of FissLock send nothing to a server: the switch does, and passes on what the server decides. So the successor begins as
+ * soon as the old server is silent or has stopped. The successor's life is higher than the switch's, which therefore begins another
+ * life: hosts report their holds, and what the old server decides in a former life of the switch does not count. The old server is
+ * not part of the new life: the switch sends its welcome to where the coordinator says that the server is. */
 #include "cluster/coordinator_internal.h"
 #include "cluster/mistakes.h"
 
 #include <errno.h>
-
-static bool can_replace(const struct coordinator *c)
-{
-    return c->design->packet->server_since;
-}
 
 void coord_servers_begin(struct coordinator *c)
 {
@@ -100,15 +98,6 @@ static bool is_away(const struct coordinator *c, const struct coord_station *s, 
     return true;
 }
 
-/* Whether there is no host that could use the lock server in this place. */
-static bool is_unused(const struct coordinator *c, const struct coord_station *s, uint64_t now)
-{
-    for (uint16_t m = 1; m <= c->config.machines; m++)
-        if (c->members[m].live)
-            return false;
-    return now >= c->open_ns && coord_is_silent(c, s, now);
-}
-
 /* 0: another server may have the place. */
 static int make_room(struct coordinator *c, struct coord_station *s, bool force, uint64_t now)
 {
@@ -117,8 +106,8 @@ static int make_room(struct coordinator *c, struct coord_station *s, bool force,
     bool lost = s->stopped || coord_is_silent(c, s, now);
     if (!s->away && !lost)
         return s->nonce ? -ENOSPC : -EAGAIN; /* a former coordinator gave the place, and its server may be heard of yet */
-    if (!can_replace(c))
-        return is_unused(c, s, now) ? 0 : -EAGAIN;
+    if (c->design->packet->spills)
+        return 0; /* no host uses it */
     if (!s->away && !turn_away(c, s, now))
         return -EAGAIN;
     return is_away(c, s, now) || force ? 0 : -EAGAIN;
@@ -157,6 +146,8 @@ uint32_t coord_join_server(struct coordinator *c, const struct coord_packet *p, 
         uint32_t life = coord_next_life(c, now);
         if (!life)
             return coord_refuse(c, p, -EAGAIN, answer);
+        assert(!net_addr_known(s->at) || net_addr_is(s->at, at) || s->away ||
+               c->design->packet->spills); /* I17: as make_room said */
         if (net_addr_known(s->at))
             c->rouse_next = 1; /* hosts ask at once where the lock server is */
         c->servers += !s->nonce;

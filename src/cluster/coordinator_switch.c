@@ -136,7 +136,7 @@ static int change_rules(struct coordinator *c, const struct coord_packet *p, uin
 uint32_t coord_on_rules(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
 {
     struct coord_ruled *a = answer;
-    bool may = p->code != 1 || coord_is_of_rack(c, from);
+    bool may = p->code != 1 || coord_may_command(c, from);
     int code = !may ? -EACCES : p->code == 1 ? change_rules(c, p, now) : 0;
     c->drops.forged += !may;
     memset(a, 0, sizeof *a);
@@ -234,6 +234,7 @@ uint32_t coord_join_switch(struct coordinator *c, const struct coord_packet *p, 
         uint32_t life = coord_next_life(c, now);
         if (!life)
             return coord_refuse(c, p, -EAGAIN, answer);
+        assert(!s->nonce || net_addr_is(s->at, at)); /* I17: no host uses the former switch, or it was at the same address */
         *s = (struct coord_station){
             .nonce = p->head.nonce, .at = at, .life = life, .rules = RULES_NONE, .heard_ns = now, .unwritten = c->logged};
         c->yield = false;

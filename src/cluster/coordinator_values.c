@@ -44,6 +44,7 @@ uint32_t coord_on_value(struct coordinator *c, const struct coord_value *p, void
         a->len = v->len;
         memcpy(a->bytes, v->bytes, v->len);
     }
+    assert(!v || a->packet.code == -ESTALE || v->floor >= p->token); /* I26 */
     c->unwritten = v && v->unwritten && c->logged;
     return sizeof *a;
 }

@@ -116,6 +116,7 @@ bool leader_is_vacant(const struct leader *l)
 static void extend(struct leader *l, uint64_t from)
 {
     uint64_t until = from + l->lease_ns - 2 * (l->lease_ns / LEADER_DRIFT_DIVISOR) - 1;
+    assert(until < from + l->lease_ns); /* I22: by any clock it ends before another coordinator may take over */
     l->until_ns = max_u64(l->until_ns, until);
     l->renew_ns = max_u64(l->renew_ns, from + l->lease_ns / LEADER_RENEWALS);
 }
@@ -145,6 +146,7 @@ int leader_take(struct leader *l)
 {
     char term[ETCD_KEY_LEN], beat[ETCD_KEY_LEN];
     uint64_t before = now_of(l), revision = 0;
+    assert(!leader_leads(l) || MISTAKES(l->mistakes)); /* I22: what it led is over */
     struct leader_term next = {.magic = MAGIC,
                                .version = STORE_VERSION,
                                .number = l->seen.term.number + 1,
@@ -209,6 +211,7 @@ int leader_commit(struct leader *l, const struct etcd_transaction *changes)
             before = first;
         }
         if (!rc) {
+            assert(l->term == t.compare[t.compares - 1].revision); /* I22: committed under its term */
             extend(l, before);
             return 0;
         }

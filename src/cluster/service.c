@@ -115,6 +115,7 @@ static int write_station(struct service *s, struct service_batch *b, struct coor
     t.life = station->life;
     t.place = (uint16_t)place;
     t.serves = serves;
+    assert(t.life && t.life <= s->state.lives); /* I15: reserved before it is given */
     add(s, b, STATE_STATION, &t, sizeof t);
     int rc = append(s, b);
     if (rc)
@@ -153,6 +154,8 @@ static int write_counters(struct service *s, struct service_batch *b, uint64_t n
     struct state_hosts hosts = {.member_ns = over ? rack_member_ns(&c->config) : s->state.hosts.member_ns,
                                 .settled = settled ? c->config.identity.version : s->state.hosts.settled};
     const struct rules *wanted = coordinator_wants(c);
+    assert(lease >= c->config.lease_ns && hosts.member_ns >= rack_member_ns(&c->config)); /* I16 */
+    assert(!over || now >= c->open_ns); /* I16: no longer lease is forgotten while it runs */
     if (lives)
         add(s, b, STATE_LIVES, &lives, sizeof lives);
     if (lease != s->state.lease_ns)
@@ -204,6 +207,7 @@ static int write_some_hosts(struct service *s, struct service_batch *b, uint16_t
     }
     int rc = append(s, b);
     for (unsigned i = 0; i < count && !rc; i++) {
+        assert(record[i].life <= s->state.lives || MISTAKES(c->config.mistakes)); /* I15 */
         s->state.host[record[i].number] = record[i].life;
         s->members[record[i].number].unwritten = false;
     }
@@ -290,7 +294,7 @@ static unsigned commit(struct service *s, struct service_answer *answers, unsign
     if (MISTAKE(s->coordinator.config.mistakes, COORD_MISTAKE_EARLY | COORD_MISTAKE_AHEAD) && count)
         return count; /* the next one without answers writes */
     if (!write_all(s, !count, now)) {
-        assert(!s->state.directory.changed.count); /* I7 */
+        assert(!s->state.directory.changed.count && !s->state.values.changed_count); /* I7, I18: all that is told is in the log */
         return count;
     }
     for (unsigned i = 0; i < count; i++) {
@@ -375,7 +379,7 @@ static bool only_grows(const struct rack_config *from, const struct rack_config 
 static int change_config(struct service *s, const struct coord_params *p, struct rack_config *config, bool restored)
 {
     bool same = same_config(&s->state.config.config, config);
-    bool in_place = p->grows && !restored && only_grows(&s->state.config.config, config);
+    bool in_place = !restored && only_grows(&s->state.config.config, config) && !coordinator_keeps_size(p);
     config->identity = s->state.config.config.identity;
     config->space = rack_short_id(&config->identity);
     if (same && !restored)
@@ -393,6 +397,7 @@ static int change_config(struct service *s, const struct coord_params *p, struct
         s->state.hosts = (struct state_hosts){.member_ns = rack_member_ns(config), .settled = config->identity.version};
         memset(s->state.host, 0, sizeof s->state.host);
     }
+    assert(s->state.lease_ns >= config->lease_ns && s->state.hosts.member_ns >= rack_member_ns(config)); /* I16 */
     add(s, &s->batch, STATE_CONFIG, &s->state.config, sizeof s->state.config);
     add(s, &s->batch, STATE_LEASE, &s->state.lease_ns, sizeof s->state.lease_ns);
     add(s, &s->batch, STATE_HOSTS, &s->state.hosts, sizeof s->state.hosts);
@@ -435,7 +440,7 @@ static void begin_fresh(struct service *s, const struct coord_params *p, const s
         directory_init(&s->state.directory, (enum pawl_keys)config->keys, config->locks);
 }
 
-static int open_log(struct service *s, const struct coord_params *p, const struct state_params *where, struct rack_config *config)
+static int open_log(struct service *s, struct coord_params *p, const struct state_params *where, struct rack_config *config)
 {
     struct store_identity identity = {.id = {where->id[0], where->id[1]}};
     enum store_how how = where->how;
@@ -458,6 +463,8 @@ static int open_log(struct service *s, const struct coord_params *p, const struc
     if (!s->state.config.config.locks)
         return explain(-EBADMSG, "%s: the configuration of the space cannot be read", where_of(s));
     directory_loaded(&s->state.directory);
+    if (p->follows)
+        p->locks = config->locks = max_u64(config->locks, s->state.config.config.locks);
     rc = check_config(s, p, config);
     if (how == STORE_RESTORE)
         s->state.lives += RESTORE_LIVES;

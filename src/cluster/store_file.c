@@ -179,6 +179,7 @@ static int append(struct store *store, const struct store_record *records, unsig
     s->seq++;
     s->end += len;
     s->chain = chain;
+    assert(s->seq == spare.seq && s->end == spare.start + len); /* I18: both copies are of the append that counts */
     s->store.since_snapshot += len;
     return 0;
 }

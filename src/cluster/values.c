@@ -84,6 +84,7 @@ static bool is_later(const struct value *v, uint64_t token, uint64_t step)
 int values_set(struct values *v, struct value *value, uint64_t token, uint64_t step, const void *bytes, uint32_t len)
 {
     assert(len <= PAWL_VALUE_MAX);
+    assert(value->floor >= value->token); /* I26: a set raises the floor */
     if (token < value->floor)
         return -PAWL_ENOTOWNER;
     if (is_later(value, token, step) || (value->token == token && value->step == step))
@@ -95,6 +96,7 @@ int values_set(struct values *v, struct value *value, uint64_t token, uint64_t s
     value->step = step;
     value->len = (uint8_t)len;
     memcpy(value->bytes, bytes, len);
+    assert(value->unwritten && v->changed_count <= v->count); /* I26: no answer before the log has it */
     return 0;
 }
 

@@ -45,13 +45,11 @@ static bool read_bit(struct rmt *rmt, unsigned array, uint64_t index)
     return rmt_read(rmt, array, index) != 0;
 }
 
-uint32_t fission_rmt_decide(struct rmt *rmt, const struct fission_packet *p, const struct fission_policy *policy,
-                            struct fission_meta *m)
+static uint32_t pass(struct rmt *rmt, const struct fission_packet *p, const struct fission_policy *policy, struct fission_meta *m)
 {
     bool bare = policy->options & FISSION_BARE;
     uint64_t index = p->head.index;
     *m = (struct fission_meta){0};
-    rmt_packet(rmt);
     uint16_t who = bare ? MACHINE_NONE : fission_presence_of(p);
     if (who != MACHINE_NONE) {
         bool asked = read_bit(rmt, FULL_ASKED, who);
@@ -99,4 +97,23 @@ uint32_t fission_rmt_decide(struct rmt *rmt, const struct fission_packet *p, con
         rmt_write(rmt, FULL_TOKEN, token);
     }
     return fission_destination(p, policy, m);
+}
+
+uint32_t fission_rmt_decide(struct rmt *rmt, const struct fission_packet *p, const struct fission_policy *policy,
+                            struct fission_meta *m)
+{
+    rmt_packet(rmt);
+    return pass(rmt, p, policy, m);
+}
+
+bool fission_rmt_decide_many(struct rmt *rmt, const struct fission_packet *p, unsigned count, const struct fission_policy *policy,
+                             struct fission_meta *m, uint32_t *destinations)
+{
+    rmt_packet(rmt);
+    for (unsigned i = 0; i < count; i++) {
+        if (i && !rmt_recirculate(rmt))
+            return false;
+        destinations[i] = pass(rmt, &p[i], policy, &m[i]);
+    }
+    return true;
 }

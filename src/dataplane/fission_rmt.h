@@ -17,4 +17,9 @@ extern const struct rmt_program fission_rmt_full;
 uint32_t fission_rmt_decide(struct rmt *rmt, const struct fission_packet *p, const struct fission_policy *policy,
                             struct fission_meta *m);
 
+/* A datagram with several requests (wire/many.h). Each touches the same arrays, so each takes a pass of its own: the first when the
+ * datagram arrives, the others when it has gone around. False: it would go around more often than a packet may. */
+bool fission_rmt_decide_many(struct rmt *rmt, const struct fission_packet *p, unsigned count, const struct fission_policy *policy,
+                             struct fission_meta *m, uint32_t *destinations);
+
 #endif

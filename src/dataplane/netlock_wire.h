@@ -180,7 +180,7 @@ enum netlock_command_kind {
 
 struct netlock_command {
     uint32_t kind, tenant;
-    uint64_t rate; /* STATUS: what one server serves in a second */
+    uint64_t rate; /* STATUS: what one server serves in a second; tenant: the first whose quota is asked for */
     uint32_t burst, unused;
 };
 
@@ -195,7 +195,12 @@ struct netlock_status {
     uint64_t in_alone_p99_ns; /* the same without the drain of its queue; */
     uint64_t out_p99_ns;      /* on its way out, without */
     uint64_t servers_needed;  /* beside the switch, for what was measured last (4.3) */
+    uint64_t quota_rate;      /* of the first tenant, from the command's on, that has a quota: requests a second; 0: none has */
+    uint32_t quota_tenant, quota_burst;
 };
+
+/* A COMMAND is filled up with zeros to the length of its answer, which is never longer than the question. */
+#define NETLOCK_COMMAND_BYTES (sizeof(struct netlock_packet) + sizeof(struct netlock_status))
 
 /* Outcome of an operation of a data server. */
 enum netlock_done {

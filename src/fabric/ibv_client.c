@@ -11,7 +11,7 @@
 #define COMPLETIONS 16 /* read at once */
 
 /* A work request points to its operand, so it lives as long as its flight. */
-struct request {
+struct posted {
     struct ibv_send_wr wr;
     struct ibv_sge part;
 };
@@ -24,7 +24,7 @@ struct ibv_end {
     struct ibv_cq *cq;
     struct ibv_qp *qp;
     uint32_t first_packet;
-    struct request requests[FLIGHTS];
+    struct posted posted[FLIGHTS];
     struct ibv_send_wr *first, *last; /* given, and not posted; null: none */
     int failed;                       /* to post; 0: nothing */
 };
@@ -115,7 +115,7 @@ void ibv_end_close(struct rdma_port *p)
 /* ---- verbs ---- */
 
 /* The operand of a WRITE that travels in the request, else the place of the result. */
-static void fill(const struct ibv_end *e, const struct verbs_way *way, const struct flight *f, struct request *r)
+static void fill(const struct ibv_end *e, const struct verbs_way *way, const struct flight *f, struct posted *r)
 {
     static const enum ibv_wr_opcode how[FAB_VERBS] = {[FAB_READ] = IBV_WR_RDMA_READ,
                                                       [FAB_WRITE] = IBV_WR_RDMA_WRITE,
@@ -147,7 +147,7 @@ static void fill(const struct ibv_end *e, const struct verbs_way *way, const str
 int ibv_end_give(struct rdma_port *p, const struct verbs_way *way, struct flight *f)
 {
     struct ibv_end *e = end_of(p);
-    struct request *r = &e->requests[f->buffers - e->buffers];
+    struct posted *r = &e->posted[f->buffers - e->buffers];
     assert(f->verb != FAB_SWAP && !f->masked && f->ranges == 1);
     fill(e, way, f, r);
     if (e->last)

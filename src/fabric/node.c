@@ -42,12 +42,11 @@ static void transmit(struct fab_node *n, struct node_request *r, uint64_t now)
 }
 
 /* All from the first on that is not answered, in order: the node executes none before the one that is missing. */
-uint64_t node_retransmit(struct fab_node *n)
+static uint64_t retransmit_at(struct fab_node *n, uint64_t now)
 {
     const struct node_request *first = n->base < n->next ? request_of(n, n->base) : NULL;
     if (!first || first->state != REQUEST_SENT || n->dead)
         return UINT64_MAX;
-    uint64_t now = world_now(n->fab.world);
     for (uint64_t s = n->base, late = now >= first->due_ns; late && s < n->next; s++) {
         struct node_request *r = request_of(n, s);
         if (r->state != REQUEST_SENT)
@@ -58,14 +57,18 @@ uint64_t node_retransmit(struct fab_node *n)
     return first->due_ns;
 }
 
-/* Waits for a while, and does what has become due. */
-static void pass_time(struct fab_node *n, uint64_t until)
+uint64_t node_retransmit(struct fab_node *n)
 {
-    uint64_t due = node_retransmit(n);
-    n->io->wait(n, min_u64(due, until), false);
+    return retransmit_at(n, world_now(n->fab.world));
 }
 
-void node_flush(struct fab_node *n)
+/* Waits for a while, and does what has become due. */
+static void pass_time(struct fab_node *n, uint64_t now, uint64_t until)
+{
+    n->io->wait(n, min_u64(retransmit_at(n, now), until), false);
+}
+
+static void flush_at(struct fab_node *n, uint64_t now)
 {
     struct node_request *r = n->open;
     if (!r)
@@ -78,16 +81,23 @@ void node_flush(struct fab_node *n)
     n->counts.requests++;
     n->counts.verbs += r->count;
     n->counts.bytes += r->len;
-    transmit(n, r, world_now(n->fab.world));
+    transmit(n, r, now);
 }
 
-/* The request that verbs are added to. Waits for its place in the window. */
-static int open_request(struct fab_node *n, uint64_t until, struct node_request **out)
+void node_flush(struct fab_node *n)
+{
+    if (n->open)
+        flush_at(n, world_now(n->fab.world));
+}
+
+/* The request that verbs are added to. Waits for its place in the window. *now: the time; read again after a wait. */
+static int open_request(struct fab_node *n, uint64_t *now, uint64_t until, struct node_request **out)
 {
     while (!n->open && n->next - n->base >= VERBS_WINDOW && !n->dead) {
-        if (world_now(n->fab.world) >= until)
+        if (*now >= until)
             return -FAB_EUNKNOWN; /* it was not sent, and never will be */
-        pass_time(n, until);
+        pass_time(n, *now, until);
+        *now = world_now(n->fab.world);
     }
     if (n->dead)
         return n->dead;
@@ -245,12 +255,15 @@ static unsigned count_op(struct fab_counts *counts, const struct fab_op *op)
     return op->verb != FAB_READ;
 }
 
-static int await(struct fab_node *n, const struct node_call *call, uint64_t until)
+/* *now: as in open_request. An answer that is there at once costs no look at the clock. */
+static int await(struct fab_node *n, const struct node_call *call, uint64_t *now, uint64_t until)
 {
     while (call->left && !n->dead) {
-        if (world_now(n->fab.world) >= until)
+        if (*now >= until)
             return -FAB_EUNKNOWN;
-        pass_time(n, until);
+        pass_time(n, *now, until);
+        if (call->left)
+            *now = world_now(n->fab.world);
     }
     return call->left ? n->dead : call->error;
 }
@@ -265,7 +278,7 @@ static void abandon(struct fab_node *n, const struct node_call *call)
 
 /* Sends the verbs, in as many requests as they need. A READ is asked for again if its answer is lost, and then must not see later
  * changes of this batch: where both do not fit into one request, the changes wait for the answer. */
-static int send_batch(struct fab_node *n, struct fab_op *ops, unsigned count, struct node_call *call, uint64_t until)
+static int send_batch(struct fab_node *n, struct fab_op *ops, unsigned count, struct node_call *call, uint64_t *now, uint64_t until)
 {
     unsigned changes = 0;
     bool reads = false;
@@ -274,9 +287,9 @@ static int send_batch(struct fab_node *n, struct fab_op *ops, unsigned count, st
     uint32_t skip = 0;
     for (unsigned i = 0; i < count;) {
         struct node_request *r;
-        int rc = reads && changes ? await(n, call, until) : 0;
+        int rc = reads && changes ? await(n, call, now, until) : 0;
         if (!rc)
-            rc = open_request(n, until, &r);
+            rc = open_request(n, now, until, &r);
         if (rc)
             return rc;
         r->from = r->len;
@@ -297,14 +310,14 @@ static int send_batch(struct fab_node *n, struct fab_op *ops, unsigned count, st
             r->call = call;
             call->left++;
         }
-        node_flush(n);
+        flush_at(n, *now);
     }
     return 0;
 }
 
-static uint64_t give_up_at(struct fab_node *n)
+static uint64_t give_up_at(struct fab_node *n, uint64_t now)
 {
-    return add_saturating(world_now(n->fab.world), n->io->patience ? n->io->patience(n) : n->patience_ns);
+    return add_saturating(now, n->io->patience ? n->io->patience(n) : n->patience_ns);
 }
 
 int node_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count)
@@ -313,11 +326,11 @@ int node_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count)
     struct node_call call = {0};
     assert(count && count <= FAB_BATCH_MAX);
     n->io->lock(n);
-    uint64_t until = give_up_at(n);
+    uint64_t now = world_now(n->fab.world), until = give_up_at(n, now);
     ep->counts.round_trips++;
-    int rc = send_batch(n, ops, count, &call, until);
+    int rc = send_batch(n, ops, count, &call, &now, until);
     if (!rc)
-        rc = await(n, &call, until);
+        rc = await(n, &call, &now, until);
     if (rc) {
         abandon(n, &call);
         n->counts.unknown += rc == -FAB_EUNKNOWN;
@@ -359,7 +372,8 @@ static void put_later(struct fab_node *n, const struct fab_op *op)
         return;
     for (uint32_t skip = 0; skip < op->len;) {
         bool waits = !n->open && n->next - n->base >= VERBS_WINDOW; /* only then it is worth to know the time */
-        if (open_request(n, waits ? add_saturating(world_now(n->fab.world), n->lease_ns) : UINT64_MAX, &r)) {
+        uint64_t now = waits ? world_now(n->fab.world) : 0;
+        if (open_request(n, &now, add_saturating(now, n->lease_ns), &r)) {
             /* The node has not answered for a lease, and what comes after must not take effect without this. */
             n->dead = n->dead ? n->dead : -FAB_EFENCED;
             return;
@@ -563,8 +577,8 @@ void fab_node_leave(struct fab_node *n, uint64_t deadline)
 {
     n->io->lock(n);
     node_flush(n);
-    while (n->base < n->next && !n->dead && world_now(n->fab.world) < deadline)
-        pass_time(n, deadline);
+    for (uint64_t now; n->base < n->next && !n->dead && (now = world_now(n->fab.world)) < deadline;)
+        pass_time(n, now, deadline);
     const struct verbs_head h = node_head(n, VERBS_LEAVE, sizeof h, 0);
     if (n->life && !n->dead)
         n->io->send(n, &h, sizeof h);

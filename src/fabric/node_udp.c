@@ -57,23 +57,25 @@ static struct timespec to_timespec(uint64_t ns)
 }
 
 /* The next packet, or 0 at the latest at that time. */
-static uint32_t receive(const struct node_udp *u, void *packet, uint32_t room, uint64_t until)
+static uint32_t receive(struct node_udp *u, struct spin *s, void *packet, uint32_t room, uint64_t until)
 {
-    uint64_t begin = world_now(&world_real), now;
-    do {
+    uint64_t begin = world_now(&world_real), now = begin, spin = spin_for(s);
+    for (; now - begin < spin && now < until; now = world_now(&world_real)) {
         uint32_t len = take(u, packet, room);
-        if (len)
-            return len;
-        now = world_now(&world_real);
-    } while (now - begin < u->spin_ns && now < until);
+        if (!len)
+            continue;
+        spin_ended(s, spin, now - begin);
+        return len;
+    }
     if (now >= until)
-        return 0;
+        return take(u, packet, room);
     struct timespec patience = to_timespec(until - now);
     struct pollfd readable[] = {{.fd = u->fd, .events = POLLIN}, {.fd = u->bell, .events = POLLIN}};
     uint64_t rings;
     if (ppoll(readable, countof(readable), until == UINT64_MAX ? NULL : &patience, NULL) > 0 && readable[1].revents &&
         read(u->bell, &rings, sizeof rings) < 0)
         assert(errno == EAGAIN); /* another thread has heard it */
+    spin_ended(s, spin, world_now(&world_real) - begin);
     return take(u, packet, room);
 }
 
@@ -114,9 +116,13 @@ static int wait_until(struct fab_node *n, uint64_t until, bool cancellable)
         _Alignas(8) uint8_t bytes[VERBS_PACKET_MAX + sizeof(struct seal_trail) + 8];
     } packet;
     u->receiving = true;
-    unlock(n);
-    uint32_t len = receive(u, packet.bytes, sizeof packet.bytes, until);
-    lock(n);
+    uint32_t len = take(u, packet.bytes, sizeof packet.bytes); /* a node in the kernel has answered when `send` returns */
+    if (!len) {
+        struct spin *s = &u->spin[fab_node_expects(n) && !n->asks];
+        unlock(n);
+        len = receive(u, s, packet.bytes, sizeof packet.bytes, until);
+        lock(n);
+    }
     for (unsigned i = 0; len && i < DRAIN_MAX; i++) {
         fab_node_packet(n, packet.bytes, len);
         if (!fab_node_expects(n))
@@ -192,7 +198,7 @@ int node_udp_open(struct node_udp *u, struct net_addr to, struct net_addr from)
     u->node.retransmit_max_ns = RETRANSMIT_MAX_NS;
     u->node.patience_ns = PATIENCE_NS;
     u->node.poll_ns = POLL_NS;
-    u->spin_ns = SPIN_NS;
+    u->spin[false].most_ns = u->spin[true].most_ns = SPIN_NS;
     return 0;
 }
 

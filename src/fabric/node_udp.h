@@ -6,6 +6,7 @@
 #define PAWL_FABRIC_NODE_UDP_H
 
 #include "fabric/node.h"
+#include "lib/spin.h"
 #include "wire/udp.h"
 
 #include <pthread.h>
@@ -15,9 +16,9 @@ struct node_udp {
     int fd;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    bool receiving;   /* a thread has the right */
-    unsigned waiting; /* threads without it */
-    uint64_t spin_ns;
+    bool receiving;                /* a thread has the right */
+    unsigned waiting;              /* threads without it */
+    struct spin spin[2];           /* of the thread that receives: of waits for others, and for an answer to a request */
     struct seal_asker asker;       /* whose key tags and opens its datagrams; none: they are not tagged */
     int bell;                      /* readable: the thread that receives should look up */
     void (*on_pending)(void *ctx); /* a store waits in the open request: some thread should tick soon. With the lock; may be null */

@@ -181,6 +181,7 @@ void sim_fabric_free(struct sim_fabric *fabric)
     }
     for (unsigned i = 0; i < SIM_HOSTS_MAX; i++) {
         sim_give_back(fabric->nodes[i].atomic_free_ns);
+        sim_give_back(fabric->nodes[i].lines);
         sim_give_back(fabric->nodes[i].fenced);
     }
     while (fabric->chunks) {

@@ -22,9 +22,17 @@ struct sim_watch {
     struct sim_watch *next, **link;
 };
 
+/* A cache line of a node's memory, and the endpoint whose core used it last. */
+struct sim_line {
+    uint64_t number;
+    const void *user;
+};
+#define LINE_BUCKET_BITS 12
+
 struct sim_node {
     struct sim_host *host;
     uint64_t *atomic_free_ns; /* by bucket; made at the first atomic */
+    struct sim_line *lines;   /* by bucket; made at the first access of a CPU, if it matters where lines are */
     uint64_t *fenced;         /* by process: all generations up to this are shut out; made at the first fence */
     bool mixed;               /* plain writes or CPU writes happen here: windows of atomics can be seen */
     struct sim_verb *windows; /* with a chooser: atomics that have read and not yet written */

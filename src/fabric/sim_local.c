@@ -63,12 +63,28 @@ static uint64_t load(const struct sim_ep *ep, const uint64_t *word, fab_addr add
     return *word;
 }
 
+/* What an access costs: a line that another core has used since is transferred from there. A bucket forgets the line before. */
+static uint64_t access_ns(struct sim_ep *ep, fab_addr addr)
+{
+    const struct sim *sim = ep->fabric->sim;
+    struct sim_node *node = sim_node_of(ep->fabric, FAB_NODE(addr));
+    uint64_t hit_ns = model_get(sim->model, MODEL_local_hit_ns), number = FAB_OFFSET(addr) / CACHE_LINE;
+    if (!hit_ns)
+        return model_get(sim->model, MODEL_local_ns);
+    if (!node->lines && !(node->lines = sim_alloc(sizeof *node->lines << LINE_BUCKET_BITS)))
+        return model_get(sim->model, MODEL_local_ns);
+    struct sim_line *line = &node->lines[mix64(number) >> (64 - LINE_BUCKET_BITS)];
+    bool hit = line->user == ep && line->number == number;
+    *line = (struct sim_line){.number = number, .user = ep};
+    return hit ? hit_ns : model_get(sim->model, MODEL_local_ns);
+}
+
 /* Other tasks run meanwhile. Between one and twice the model's time less one, so that interleavings vary. */
-static void pass_local_time(struct sim_ep *ep)
+static void pass_local_time(struct sim_ep *ep, uint64_t ns)
 {
     struct sim *sim = ep->fabric->sim;
     struct sim_task *task = sim_current(sim);
-    uint64_t local_ns = max_u64(model_get(sim->model, MODEL_local_ns), 1);
+    uint64_t local_ns = max_u64(ns, 1);
     sim_task_wake_at(task, sim->now_ns + 1 + sim_draw(sim, 2 * local_ns - 1));
     sim_task_block(task);
 }
@@ -77,7 +93,7 @@ uint64_t sim_fab_local(struct fab_ep *fab, enum fab_verb verb, fab_addr addr, ui
 {
     struct sim_ep *ep = sim_ep_of(fab);
     assert(FAB_NODE(addr) == fab->node && addr % 8 == 0);
-    pass_local_time(ep);
+    pass_local_time(ep, access_ns(ep, addr));
     struct sim_node *node = sim_node_of(ep->fabric, fab->node);
     uint64_t *word = sim_node_ptr(node, addr, 8);
     if (verb == FAB_READ)
@@ -112,6 +128,7 @@ uint64_t sim_fab_own(struct fab_ep *fab, enum fab_own how, fab_addr addr, uint64
 void sim_fab_local_fence(struct fab_ep *fab)
 {
     struct sim_ep *ep = sim_ep_of(fab);
-    pass_local_time(ep);
+    uint64_t hit_ns = model_get(ep->fabric->sim->model, MODEL_local_hit_ns);
+    pass_local_time(ep, hit_ns ? hit_ns : model_get(ep->fabric->sim->model, MODEL_local_ns));
     sim_ep_drain(ep);
 }

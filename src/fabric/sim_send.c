@@ -22,7 +22,8 @@ static uint64_t verb_send(struct sim_ep *ep, struct sim_node *node, struct fab_o
     sent_ns = sim_send_again_ns(sim, ep->host->id, node->host->id, sent_ns);
     if (unlikely(sent_ns == UINT64_MAX))
         return sim_give_up_ns(sim);
-    uint64_t arrival_ns = sent_ns + sim_way_ns(ep, node), error_ns = 0;
+    uint64_t turn_ns = node->host->server ? 0 : model_get(sim->model, MODEL_message_ns);
+    uint64_t arrival_ns = sent_ns + turn_ns + sim_way_ns(ep, node), error_ns = 0;
     if (sim_fault_draw(sim, FAULT_DELAY))
         arrival_ns += sim_fault_span(sim, model_get(sim->model, MODEL_retransmit_ns));
     if (sim_fault_draw(sim, FAULT_UNKNOWN)) {

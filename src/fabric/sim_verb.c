@@ -402,11 +402,13 @@ static uint64_t atomic_window_ns(const struct sim_verb *verb, uint64_t same_ns)
     return min_u64(model_get(fabric->sim->model, MODEL_rmw_window_ns), same_ns ? same_ns - 1 : 0);
 }
 
-static uint64_t service_ns(const struct model *model, enum fab_verb verb)
+static uint64_t service_ns(const struct model *model, const struct fab_op *op)
 {
-    if (verb == FAB_READ)
+    if (op->verb == FAB_READ)
         return model_get(model, MODEL_inbound_read_ns);
-    return model_get(model, verb == FAB_WRITE ? MODEL_inbound_write_ns : MODEL_inbound_atomic_ns);
+    if (op->verb == FAB_WRITE)
+        return model_get(model, MODEL_inbound_write_ns);
+    return model_get(model, op->width == 16 ? MODEL_inbound_atomic16_ns : MODEL_inbound_atomic_ns);
 }
 
 void sim_verb_arrive(void *arg, uint64_t tag)
@@ -423,7 +425,7 @@ void sim_verb_arrive(void *arg, uint64_t tag)
     uint64_t at_ns = sim->now_ns, behind = behind_ns(verb, conn);
     if (host == verb->ep->host)
         at_ns = sim_nic_serve(&host->nic.loop_free_ns, at_ns, model_get(sim->model, MODEL_loopback_service_ns));
-    at_ns = sim_nic_serve(&host->nic.in_free_ns, at_ns, service_ns(sim->model, verb->op.verb) + sim_nic_context_ns(host));
+    at_ns = sim_nic_serve(&host->nic.in_free_ns, at_ns, service_ns(sim->model, &verb->op) + sim_nic_context_ns(host));
     if (unlikely(!sim_fabric_ordered(verb->ep->fabric)))
         at_ns += linger_ns(verb);
     uint64_t spread_ns = 0;

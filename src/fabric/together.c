@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fabric/together.h"
+#include "fabric/lower.h"
 #include "world/fiber.h"
 
 #include <errno.h>
@@ -19,6 +20,7 @@ struct call {
     enum call_state state;
     struct fab_op *ops; /* CALL_VERBS */
     unsigned count;     /* of them, or of conditions */
+    unsigned moved;     /* of the verbs: to the batch, or back */
     const struct fab_cond *conds;
     uint64_t until;
     enum act act; /* CALL_ACTS, and its arguments: those that it has */
@@ -239,6 +241,37 @@ static void go_on(struct together *t, struct call *c)
     }
 }
 
+/* The next verb of a call goes into the batch, or its result back, with those that ride on it (lower.c). */
+static void move_verb(struct together *t, struct call *c, unsigned *n, bool back)
+{
+    unsigned end = c->moved + 1 + fab_riders(&c->ops[c->moved], c->count - c->moved);
+    for (; c->moved < end; c->moved++, (*n)++) {
+        if (back)
+            c->ops[c->moved].old = t->batch[*n].old;
+        else
+            t->batch[*n] = c->ops[c->moved];
+    }
+}
+
+/* The verbs of the chosen calls: the first ones of all, then the second ones, and so on. So a READ that follows an atomic in each
+ * call follows all atomics, and a memory node need not keep what it found (fabric/node.c). */
+static void move_verbs(struct together *t, unsigned first, unsigned to, bool back)
+{
+    unsigned n = 0;
+    for (unsigned i = first; i < to; i++)
+        t->calls[i].moved = 0;
+    for (bool more = true; more;) {
+        more = false;
+        for (unsigned i = first; i < to; i++) {
+            struct call *c = &t->calls[i];
+            if (c->state == CALL_VERBS && c->moved < c->count) {
+                move_verb(t, c, &n, back);
+                more = true;
+            }
+        }
+    }
+}
+
 /* The verbs of the calls from *from on, as many as fit: they are ready then. False: there were none. */
 static bool send_some(struct together *t, unsigned *from)
 {
@@ -249,20 +282,18 @@ static bool send_some(struct together *t, unsigned *from)
             continue;
         if (n + c->count > FAB_BATCH_MAX)
             break;
-        memcpy(&t->batch[n], c->ops, c->count * sizeof *c->ops);
         n += c->count;
     }
     *from = to;
     if (!n)
         return false;
+    move_verbs(t, first, to, false);
     int rc = t->ep->ops->batch(t->ep, t->batch, n);
-    n = 0;
+    move_verbs(t, first, to, true);
     for (unsigned i = first; i < to; i++) {
         struct call *c = &t->calls[i];
         if (c->state != CALL_VERBS)
             continue;
-        for (unsigned k = 0; k < c->count; k++)
-            c->ops[k].old = t->batch[n++].old;
         c->rc = rc;
         c->state = CALL_READY;
     }

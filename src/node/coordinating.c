@@ -108,9 +108,12 @@ static int open_service(struct coordinating *c)
     c->leads = !rc;
     c->service.coordinator.own = c->udp.at;
     c->service.coordinator.keyed = c->ring.count;
+    if (!rc)
+        c->params.locks = c->service.coordinator.config.locks;
     if (!rc && c->etcd) { /* the next time it goes on with what is there */
         c->state.how = STORE_CONTINUE;
         c->params.fresh = false;
+        c->params.follows = true;
     }
     return rc;
 }
@@ -195,8 +198,13 @@ static int leading_open(struct coordinating *c)
     p.mistakes = c->params.mistakes;
     int rc = leader_open(&c->store.leader, &p);
     c->state.etcd = &c->store;
-    if (rc || c->state.how == STORE_CONTINUE)
-        return rc ? rc : service_peek(&c->params, &c->state);
+    if (!rc && c->state.how == STORE_CONTINUE) {
+        rc = service_peek(&c->params, &c->state);
+        c->params.follows = true;
+        return rc;
+    }
+    if (rc)
+        return rc;
     rc = wait_for_vacancy(c);
     if (!rc)
         rc = leader_take(&c->store.leader);
@@ -356,21 +364,29 @@ static void send_answers(struct coordinating *c, const struct service_answer *an
     }
 }
 
-/* Shards that an operator moves, done or refused. */
-static void say_rules(struct coordinating *c, const struct coord_packet *ask, const void *answer, struct net_addr from,
-                      uint64_t now)
+/* What an operator changes, done or refused: shards that move, sessions that are broken. */
+static void say_command(struct coordinating *c, const struct coord_packet *ask, const void *answer, struct net_addr from,
+                        uint64_t now)
 {
     const struct coord_packet *a = answer;
     char at[NET_ADDR_TEXT];
     uint64_t withheld;
-    if (ask->head.family != PACKET_COORDINATOR || ask->head.type != COORD_RULES || ask->code != 1 ||
+    bool breaks = ask->head.type == COORD_BREAK;
+    if (ask->head.family != PACKET_COORDINATOR || (!breaks && (ask->head.type != COORD_RULES || ask->code != 1)) ||
         !log_may(&c->commands, now, &withheld))
         return;
+    enum log_level level = a->code ? LOG_LEVEL_WARNING : LOG_LEVEL_NOTICE;
+    const char *why = a->code ? pawl_strerror(a->code) : "an operator asked for it";
     net_addr_print(from, at);
-    log_event(a->code ? LOG_LEVEL_WARNING : LOG_LEVEL_NOTICE, a->code ? "rules not changed" : "rules changed",
-              LOG_TEXT("space", c->params.space), LOG_TEXT("from", at), LOG_NUMBER("first", ask->head.index),
-              LOG_NUMBER("end", ask->head.generation), LOG_NUMBER("rack", ask->role + UINT64_C(1)),
-              LOG_NUMBER("withheld", withheld), LOG_TEXT("why", a->code ? pawl_strerror(a->code) : "an operator asked for it"));
+    if (breaks)
+        log_event(level, a->code ? "session not broken" : "session broken", LOG_TEXT("space", c->params.space),
+                  LOG_TEXT("from", at), LOG_NUMBER("host", ask->head.to.machine), LOG_NUMBER("session", ask->role),
+                  LOG_NUMBER("pid", ask->stamp), LOG_NUMBER("lock", ask->head.index), LOG_NUMBER("withheld", withheld),
+                  LOG_TEXT("why", why));
+    else
+        log_event(level, a->code ? "rules not changed" : "rules changed", LOG_TEXT("space", c->params.space), LOG_TEXT("from", at),
+                  LOG_NUMBER("first", ask->head.index), LOG_NUMBER("end", ask->head.generation),
+                  LOG_NUMBER("rack", ask->role + UINT64_C(1)), LOG_NUMBER("withheld", withheld), LOG_TEXT("why", why));
 }
 
 /* The packets of a batch. How many answers there are. */
@@ -398,7 +414,7 @@ static unsigned take_batch(struct coordinating *c, const struct udp_batch *batch
         else if (service_packet(&c->service, data, len, from, host_now(), &answers[count])) {
             answers[count].key = batch->packet[i].key;
             seals_hand_out(&c->ring, &answers[count].key, data, answers[count].bytes);
-            say_rules(c, data, answers[count].bytes, from, now);
+            say_command(c, data, answers[count].bytes, from, now);
             count++;
         }
     }
@@ -518,39 +534,23 @@ void coordinating_run(struct coordinating *c)
     figures_hide(&c->board);
 }
 
-/* Hosts are told by the answers about names that there are more locks. Lock servers divide the locks by index modulo the number of
- * servers, which stays. */
-const char *coordinating_keeps_size(const struct coordinating *c)
-{
-    const struct coord_params *p = &c->params;
-    const struct packet_design *d = p->design->packet;
-    if (p->keys != PAWL_KEYS_NAMED && p->keys != PAWL_KEYS_SPARSE)
-        return "its keys are numbers below its size, which hosts learn when they join";
-    if (!d->host_grow)
-        return "hosts of its design cannot take another number of locks while they hold some";
-    return d->switch_packet && p->servers ? "its switch and its lock servers divide the locks" : NULL;
-}
-
-int coordinating_grow(struct coordinating *c, uint64_t locks, bool in_place)
+int coordinating_grow(struct coordinating *c, uint64_t locks)
 {
     uint64_t before = c->params.locks;
-    assert(!in_place || !coordinating_keeps_size(c));
-    assert(c->leads && !c->etcd);
+    assert(c->leads);
     service_commit(&c->service, NULL, 0, host_now()); /* hosts that have left */
     close_service(c);
     c->params.locks = locks;
     c->params.fresh = false;
     c->state.how = STORE_CONTINUE;
-    c->params.grows = in_place;
     int rc = open_service(c);
-    c->params.grows = false;
     if (!rc)
         return 0;
     char why[512];
     snprintf(why, sizeof why, "%s", explained());
     close_service(c);
     c->params.locks = before;
-    int back = open_service(c);
+    int back = c->etcd ? 0 : open_service(c); /* with etcd it stands by, and the next leader reads the log */
     return back ? back : explain(rc, "%s", why);
 }
 

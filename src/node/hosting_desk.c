@@ -332,30 +332,26 @@ static int drop(struct hosting *h, const struct spaces_ask *q)
     return h->list ? 0 : forget_file(path);
 }
 
-/* Why hosts cannot go on while the space grows; null: they can. Its granters run here, and learn from the hosts what they hold when
- * they start anew. */
-static const char *keeps_size(const struct hosted *s)
+/* With etcd it is the leader that lets the space grow. The others read the log before they lead. */
+static int check_growth(const struct hosting *h, struct hosted *s, uint64_t locks)
 {
-    bool all = s->granters && s->own == (s->decider ? 1u : s->c.params.servers);
-    for (unsigned i = 0; i < s->own && all; i++)
-        all = granter_state(&s->granters[i]) == GRANTER_JOINED;
-    const char *why = coordinating_keeps_size(&s->c);
-    return why ? why : all ? NULL : "a lock server or switch of it runs in another process";
+    char at[NET_ADDR_TEXT];
+    if (locks <= s->c.params.locks)
+        return explain(-EINVAL, "the space '%s' has %" PRIu64 " locks, and can grow but not shrink", s->name, s->c.params.locks);
+    if (!h->list || coordinating_status(&s->c).leads)
+        return 0;
+    net_addr_print(s->c.store.leader.seen.term.at, at);
+    return explain(-EAGAIN, "the coordinator at %s leads the space '%s': ask that one to let it grow", at, s->name);
 }
 
+/* Granters elsewhere are refused by the coordinator since they have fewer locks, and join anew by themselves. */
 static int grow(struct hosting *h, const struct spaces_ask *q, struct spaces_answer *a)
 {
     struct hosted *s;
     int rc = find_to_change(h, q, &s);
-    if (!rc && h->list)
-        rc = explain(
-            -EOPNOTSUPP,
-            "the state of the space '%s' is in etcd, and other coordinators stand by with its settings: it cannot grow while "
-            "they run. The space that they were started with grows when all are stopped, and started with a larger --locks",
-            s->name);
-    if (!rc && q->locks <= s->c.params.locks)
-        rc = explain(-EINVAL, "the space '%s' has %" PRIu64 " locks, and can grow but not shrink", s->name, s->c.params.locks);
-    const char *why_not = rc ? NULL : keeps_size(s);
+    if (!rc)
+        rc = check_growth(h, s, q->locks);
+    const char *why_not = rc ? NULL : coordinator_keeps_size(&s->c.params);
     bool in_place = !rc && !why_not, granted = !rc && s->granters && granter_state(&s->granters[0]) != GRANTER_NONE;
     if (in_place)
         hosting_stop_granters(s); /* while the coordinator hears it */
@@ -368,10 +364,10 @@ static int grow(struct hosting *h, const struct spaces_ask *q, struct spaces_ans
     if (rc)
         return rc;
     hosting_stop_granters(s); /* their memory is as large as the space was */
-    rc = coordinating_grow(&s->c, q->locks, in_place);
+    rc = s->c.leads ? coordinating_grow(&s->c, q->locks) : explain(-EAGAIN, "another coordinator leads the space '%s'", s->name);
     char why[SPACES_TEXT];
     snprintf(why, sizeof why, "%s", rc ? explained() : "");
-    if (s->c.leads && !hosting_start(h, s) && granted && !hosting_start_granters(h, s, false))
+    if ((s->c.leads || h->list) && !hosting_start(h, s) && granted && !hosting_start_granters(h, s, false))
         hosting_join_granters(h, s, world_now(&world_real) + LEAVE_NS); /* those that hosts keep waiting join later */
     if (rc)
         return explain(rc, "%s", why);

@@ -222,6 +222,9 @@ int kernel_open_plane(const struct kernel_params *p, const struct member *m, con
     p->report("%s, life %" PRIu32 "; the verifier went through %" PRIu32 " instructions",
               plane_found(*out) ? "goes on with the locks as they were" : "all locks are free", plane_live(*out)->life,
               plane_verified(*out));
+    if (plane_simple(*out))
+        p->report("this kernel's verifier takes the program with one try of a decision only: where several processors decide "
+                  "about one lock, more packets are dropped and retransmitted");
     return 0;
 }
 

@@ -376,7 +376,7 @@ static int serve(const struct kernel_params *p, struct plane *plane, struct memb
         p->report("switch of space '%s' is ready", p->station.member.space);
     if (!rc)
         figures_show(&c->board);
-    while (!rc && !*p->station.member.stop) {
+    while (!rc && !*p->station.member.stop && !m->outgrown) {
         if (care_round(c))
             p->report("open; %" PRIu64 " locks are held from before", c->rebuild.held);
         if (figures_due(&c->board, world_now(&world_real)))
@@ -384,6 +384,9 @@ static int serve(const struct kernel_params *p, struct plane *plane, struct memb
     }
     if (!rc)
         figures_hide(&c->board);
+    if (!rc && m->outgrown)
+        rc = explain(-ESTALE, "the space '%s' has more locks now: start the switch again, and hosts tell it what they hold",
+                     p->station.member.space);
     free(c);
     return rc;
 }
@@ -411,6 +414,9 @@ int kernel_fission_run(const struct kernel_params *p, struct member *m, const ch
     rc = serve(p, plane, m);
     if (!rc)
         kernel_report_end(p, plane);
-    kernel_close_plane(p, plane);
+    if (m->outgrown)
+        plane_close(plane, PLANE_REMOVE); /* pinned state is as large as the space was */
+    else
+        kernel_close_plane(p, plane);
     return rc;
 }

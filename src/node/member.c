@@ -9,6 +9,7 @@
 
 #define TRY_NS NS_PER_S /* of joining, until the next look whether to stop */
 #define AGAIN_NS (100 * NS_PER_MS)
+#define LEARN_NS (3 * NS_PER_S)       /* of asking which hosts there are: longer than leaders change */
 #define BEAT_NS (100 * NS_PER_MS)     /* between two heartbeats: the coordinator may have started anew */
 #define SILENT_NS (350 * NS_PER_MS)   /* no answer to three heartbeats: another coordinator may lead */
 #define ANSWERED_NS (150 * NS_PER_MS) /* the latest heartbeat was answered, or the one before */
@@ -134,6 +135,45 @@ static void take_ring(struct member *m, const struct seal_ring *ring)
     m->udp.key = m->join.coordinators.asker.key;
 }
 
+static void learn_from(struct member *m, struct udp_batch *batch, uint64_t now)
+{
+    struct seal_key used;
+    for (unsigned i = 0; i < batch->count; i++) {
+        const struct packet_head *h = (const struct packet_head *)(const void *)batch->packet[i].data;
+        uint32_t len = batch->packet[i].len;
+        if (len >= sizeof *h && len <= PACKET_MAX && h->family == PACKET_COORDINATOR &&
+            roster_opens(m->roster, batch->packet[i].data, len, &used))
+            member_packet(m, h, len, now);
+    }
+}
+
+/* A member that is ready knows the hosts that there are: their packets are admitted, and their leases renewed, if the coordinator
+ * ends right afterwards. */
+static void learn_hosts(struct member *m, const volatile sig_atomic_t *stop)
+{
+    struct udp_batch *batch = calloc(1, sizeof *batch);
+    uint64_t now = world_now(&world_real), end = now + LEARN_NS, asked_ns = now;
+    for (bool known = false; batch && !known && !*stop && now < end; now = world_now(&world_real)) {
+        uint64_t answers = m->roster->answers;
+        uint16_t from = m->roster->wanted;
+        member_ask_hosts(m, now);
+        batch->count = udp_wait(&m->udp, batch, 0, now + ROSTER_ASK_NS);
+        learn_from(m, batch, now);
+        known = m->roster->answers != answers && !m->roster->wanted;
+        if (m->roster->answers != answers) {
+            asked_ns = now;
+        } else {
+            m->roster->wanted = from; /* once more */
+            if (now - asked_ns > SILENT_NS) {
+                coord_list_next(&m->join.coordinators);
+                asked_ns = now;
+            }
+        }
+    }
+    m->heard_ns = m->answered_ns = 0;
+    free(batch);
+}
+
 int member_open(struct member *m, const struct member_params *p)
 {
     uint64_t stamp, now;
@@ -173,6 +213,7 @@ int member_open(struct member *m, const struct member_params *p)
         udp_close(&m->udp);
         return explain(-ENOMEM, "out of memory");
     }
+    learn_hosts(m, p->stop);
     say(m, LOG_LEVEL_INFO, "joined", "it asked to join");
     return 0;
 }
@@ -301,12 +342,23 @@ void member_send_rejoin(struct member *m)
               sizeof(struct coord_welcome));
 }
 
+/* Whether the member can go on with that configuration: its own one, or with more locks. */
+static bool is_like(struct member *m, const struct rack_config *c)
+{
+    struct rack_config mine = m->welcome.said.config;
+    bool more = c->locks > mine.locks;
+    mine.locks = more ? c->locks : mine.locks;
+    if (memcmp(c, &mine, sizeof mine) != 0)
+        return false;
+    m->outgrown = more && !m->grows;
+    return !m->outgrown;
+}
+
 static enum member_news on_welcome(struct member *m, const struct coord_welcome *w, uint64_t now)
 {
     if (!m->nonce_next || now >= m->joining_until_ns || w->packet.head.nonce != m->nonce_next || w->packet.role != m->join.role ||
-        memcmp(&w->config, &m->welcome.said.config, sizeof w->config) != 0 ||
         w->packet.head.to.port != m->welcome.said.packet.head.to.port ||
-        !rack_rules_fine(&w->rules, (unsigned)max_u64(w->config.racks, 1)))
+        !rack_rules_fine(&w->rules, (unsigned)max_u64(w->config.racks, 1)) || !is_like(m, &w->config))
         return MEMBER_NOTHING;
     if (!join_take(&m->welcome, w))
         return MEMBER_NOTHING;

@@ -201,8 +201,10 @@ int memory_node_open(struct memory_node *m, const struct memory_node_params *p)
     m->clients = clients;
     net_addr_print(p->at, at);
     if (is_keyed(m) && p->home && !p->home->untagged)
-        return explain(-PAWL_ENOTSUP,
-                       "with --on ofi packets of a memory node are not tagged yet: leave out --key, or serve by udp");
+        return explain(
+            -PAWL_ENOTSUP,
+            "with --on ofi and verbs no program checks tags: use a network of the rack's own and --insecure without --key, "
+            "or serve by udp");
     rc = udp_open(&m->udp, p->at); /* first: of two processes one has the memory */
     if (rc)
         return explain(rc, "cannot listen at %s: %s (--listen; 'ss -lunp' shows the process that has a port)", at, strerror(-rc));

@@ -72,11 +72,9 @@ struct coordinating_status coordinating_status(struct coordinating *c);
 /* The process has a switch of its own there, which yields its place to others (coordinating_status.yield). */
 void coordinating_own_switch(struct coordinating *c, struct net_addr at);
 
-/* Why hosts cannot go on while the space grows; null: they can, if all its granters are started anew. */
-const char *coordinating_keeps_size(const struct coordinating *c);
-
-/* Makes the space larger, while coordinating_run does not run. The log has it when this returns 0; else all is as it was. */
-int coordinating_grow(struct coordinating *c, uint64_t locks, bool in_place);
+/* Makes the space larger, while coordinating_run does not run and the coordinator leads. The log has it when this returns 0; else
+ * all is as it was, but with etcd it may stand by then. */
+int coordinating_grow(struct coordinating *c, uint64_t locks);
 
 /* Opens a socket for a coordinator. 0, or a negative code, explained. */
 int coordinating_listen(struct udp *udp, struct net_addr at);

@@ -25,6 +25,28 @@ static void *zeroed(uint64_t bytes)
     return p == MAP_FAILED ? NULL : p;
 }
 
+static uint64_t bytes_of(const struct station *s)
+{
+    const struct packet_design *d = s->member.design;
+    return s->is_switch ? d->switch_bytes(&s->config) : d->server_bytes(&s->config);
+}
+
+/* The memory is zero again, and as large as the space is now. False: there is not so much. */
+static bool clear_memory(struct station *s)
+{
+    uint64_t bytes = bytes_of(s);
+    void *memory = bytes == s->memory_bytes ? s->memory : zeroed(bytes);
+    if (!memory)
+        return false;
+    if (memory == s->memory)
+        madvise(memory, bytes, MADV_DONTNEED);
+    else
+        munmap(s->memory, s->memory_bytes);
+    s->memory = memory;
+    s->memory_bytes = bytes;
+    return true;
+}
+
 /* With the memory zero, in the life that the welcome gives. */
 static void begin(struct station *s, bool fresh)
 {
@@ -117,7 +139,8 @@ int station_open(struct station *s, const struct station_params *p)
         return rc;
     rc = station_adopt(s, &m, p);
     if (!rc) {
-        s->memory_bytes = s->is_switch ? m.design->switch_bytes(&s->config) : m.design->server_bytes(&s->config);
+        s->member.grows = true;
+        s->memory_bytes = bytes_of(s);
         s->memory = zeroed(s->memory_bytes);
         rc = s->memory ? 0 : explain(-ENOMEM, "out of memory: the locks take %" PRIu64 " bytes", s->memory_bytes);
     }
@@ -285,7 +308,10 @@ static void on_coordinator(struct station *s, const void *data, uint32_t len)
     case MEMBER_JOINED:
         s->counts.joined++;
         take_config(s, s->config.switch_locks);
-        madvise(s->memory, s->memory_bytes, MADV_DONTNEED); /* zero again */
+        if (!clear_memory(s)) {
+            s->member.superseded = true; /* it decides nothing, and tries again */
+            break;
+        }
         begin(s, false);
         member_beat(&s->member, 0, 0);
         break;
@@ -394,7 +420,7 @@ static void say_policy(struct station *s, const void *data, uint32_t len, struct
     struct netlock_command c;
     char at[NET_ADDR_TEXT];
     uint64_t withheld;
-    if (p->head.family != PACKET_NETLOCK || p->head.type != NETLOCK_COMMAND || len != sizeof *p + sizeof c)
+    if (p->head.family != PACKET_NETLOCK || p->head.type != NETLOCK_COMMAND || len != NETLOCK_COMMAND_BYTES)
         return;
     memcpy(&c, p + 1, sizeof c);
     if (c.kind >= countof(names) || !names[c.kind] || !log_may(&s->commands, host_now(), &withheld))

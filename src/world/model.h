@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Models: the numbers of the simulated cluster, each with its source.
  *
- * One table, so that a figure can be traced to what it rests on: a value is either stated by the paper whose testbed the
- * model is named after, or taken from a public source and marked assumed. No value is fitted to a result. */
+ * One table, so that a figure can be traced to what it rests on. A value is stated by the paper whose testbed the model is named
+ * after; or derived from numbers of that paper, in which case the claims that have these numbers are inputs and get no verdict; or
+ * found in the paper's artifact; or assumed, from a public source. No value is fitted to a result. */
 #ifndef PAWL_WORLD_MODEL_H
 #define PAWL_WORLD_MODEL_H
 
@@ -16,6 +17,7 @@
     X(inbound_read_ns, "ns", "NIC occupied by serving one READ")                                                                   \
     X(inbound_write_ns, "ns", "NIC occupied by serving one WRITE or message")                                                      \
     X(inbound_atomic_ns, "ns", "NIC occupied by serving one atomic, when addresses differ")                                        \
+    X(inbound_atomic16_ns, "ns", "the same, of 16 bytes")                                                                          \
     X(atomic_same_ns, "ns", "from one atomic on an address to the next on the same")                                               \
     X(read_same_ns, "ns", "a READ waits behind the atomics on its address, and keeps it for so long; 0: it passes them")           \
     X(rmw_window_ns, "ns", "between an atomic's read and its write, during which the CPU can come between")                        \
@@ -25,12 +27,17 @@
     X(contexts, "connections", "whose context fits the NIC's cache")                                                               \
     X(context_miss_ns, "ns", "NIC occupied by fetching a context")                                                                 \
     X(local_ns, "ns", "a CPU's access to a word that other cores use too")                                                         \
+    X(local_hit_ns, "ns", "the same, where no other core has used its cache line meanwhile; 0: as local_ns")                       \
     X(store_drain_ns, "ns", "a store stays in its core's store buffer for up to this")                                             \
     X(poll_ns, "ns", "pause between two READs of a word that is waited for")                                                       \
     X(retransmit_ns, "ns", "until a lost verb is sent again")                                                                      \
     X(retries, "times", "until a connection is given up")                                                                          \
     X(server_cores, "cores", "of a lock server")                                                                                   \
     X(server_service_ns, "ns", "of one core for one request")                                                                      \
+    X(agent_service_ns, "ns", "of a host's core for one packet to its agents")                                                     \
+    X(client_cores, "cores", "of a host, on which its clients take turns; 0: each client has one of its own")                      \
+    X(client_cycle_ns, "ns", "of a client's core for one lock and unlock")                                                         \
+    X(message_ns, "ns", "more for a message to another client: the connection turns to it")                                        \
     X(host_packet_ns, "ns", "one way through a host's packet software and NIC")                                                    \
     X(nic_packet_ns, "ns", "NIC occupied by one packet")                                                                           \
     X(switch_ns, "ns", "through the switch's pipeline")                                                                            \
@@ -47,7 +54,7 @@ enum model_field { MODEL_FIELDS_EACH(MODEL_ENUM) MODEL_FIELDS };
 struct model_value {
     uint64_t value;
     const char *source;
-    bool assumed; /* not stated by the paper */
+    enum model_kind { MODEL_ASSUMED, MODEL_STATED, MODEL_DERIVED, MODEL_ARTIFACT } kind;
 };
 
 struct model {
@@ -72,6 +79,7 @@ const struct model *model_find(const char *name);
 const struct model *model_at(unsigned index);
 
 const struct model_field_info *model_field_info(enum model_field field);
+const char *model_kind_name(enum model_kind kind); /* "assumed", ... */
 
 /* For sensitivity runs on a copy: the source then says that the caller set it. -ENOENT if there is no such field. */
 int model_set(struct model *m, const char *field, uint64_t value);

@@ -84,6 +84,7 @@ static void end(pid_t pid, int how)
 
 struct rack {
     const char *design, *own, *membership, *tune; /* tune may be null */
+    const char *servers;                          /* null: as many as the design needs */
     char at[64];                                  /* of the coordinator */
     pid_t coordinator;
 };
@@ -101,6 +102,10 @@ static void coordinate(struct rack *r, bool fresh)
     if (r->tune) {
         words[n++] = "--tune";
         words[n++] = r->tune;
+    }
+    if (r->servers) {
+        words[n++] = "--servers";
+        words[n++] = r->servers;
     }
     if (fresh)
         words[n] = "--fresh";
@@ -123,11 +128,18 @@ static pid_t server(const struct rack *r, char at[64])
     return pid;
 }
 
-static pid_t switcher(const struct rack *r)
+/* `room`: for so many locks; null: for all. */
+static pid_t switcher_with(const struct rack *r, const char *room)
 {
     char at[64];
-    const char *const words[] = {"switch", "--soft", "--join", r->at, "--space", space, "--listen", "127.0.0.1:0", NULL};
+    const char *const words[] = {
+        "switch", "--soft", "--join", r->at, "--space", space, "--listen", "127.0.0.1:0", room ? "--room" : NULL, room, NULL};
     return start(at, words);
+}
+
+static pid_t switcher(const struct rack *r)
+{
+    return switcher_with(r, NULL);
 }
 
 static struct rack begin_tuned(const char *design, const char *own, const char *membership, const char *tune)
@@ -355,18 +367,94 @@ static void replace(const char *design, const char *tune, bool orderly)
     printf("%s: a lock server was replaced%s\n", design, orderly ? ", orderly" : "");
 }
 
+#define BEHIND 8 /* locks: at most ROOM of them are in the switch */
+#define ROOM "2"
+
+/* A lock server of FissLock, which has the locks for which the switch has no room, takes no part any more: it is killed, or stopped
+ * and goes on later. Another one gets its place, though hosts use the space. Every hold stays: hosts report it. */
+static void replace_behind(const char *design, bool killed)
+{
+    struct rack r = {.design = design, .own = "0", .membership = "60", .servers = "1", .at = "127.0.0.1:0"};
+    char first_at[64] = "127.0.0.1:0", second_at[64] = "127.0.0.1:0", name[BEHIND][16];
+    snprintf(space, sizeof space, "behind%d", (int)getpid());
+    coordinate(&r, true);
+    pid_t first = server(&r, first_at), between = switcher_with(&r, ROOM);
+    pawl *p = client(&r, 2), *q = client(&r, 3);
+    pawl_grant held[BEHIND], none;
+    for (unsigned i = 0; i < BEHIND; i++) {
+        snprintf(name[i], sizeof name[i], "lock %u", i);
+        lock_and_unlock(q, name[i]);
+        held[i] = lock(p, name[i]);
+    }
+    if (killed)
+        end(first, SIGKILL);
+    else
+        CHECK_EQ(kill(first, SIGSTOP), 0);
+    pid_t second = server(&r, second_at);
+    CHECK(strcmp(first_at, second_at) != 0);
+    if (!killed)
+        CHECK_EQ(kill(first, SIGCONT), 0);
+    lock_and_unlock(q, "new"); /* the switch has begun anew, with the successor */
+    outlast(p, &held[0], NULL);
+    for (unsigned i = 0; i < BEHIND; i++) {
+        CHECK_EQ(pawl_trylock(q, pawl_name(name[i]), PAWL_EXCLUSIVE, &none), -PAWL_EHELD);
+        CHECK_EQ(pawl_check(p, &held[i]), 0);
+        CHECK_EQ(pawl_unlock(p, &held[i]), 0);
+        pawl_grant next = lock(q, name[i]);
+        CHECK(next.token > held[i].token);
+        CHECK_EQ(pawl_unlock(q, &next), 0);
+    }
+    pawl_close(q);
+    pawl_close(p);
+    if (!killed)
+        end(first, SIGKILL);
+    end(second, SIGKILL);
+    end(between, SIGKILL);
+    end(r.coordinator, SIGKILL);
+    printf("%s: a lock server behind the switch was replaced; the old one was %s\n", design, killed ? "killed" : "stopped");
+}
+
+/* A lock server or switch is killed and starts again in its place, and as soon as it is ready the coordinator is killed: hosts that
+ * have joined go on, since the new process knows them. */
+static void left_alone(const char *design)
+{
+    struct rack r = begin(design, "0", "60");
+    char at[64] = "127.0.0.1:0";
+    bool serves = !strcmp(design, "srvlock");
+    const char *const words[] = {"switch", "--soft", "--join", r.at, "--space", space, "--listen", at, NULL};
+    pid_t granter = serves ? server(&r, at) : start(at, words);
+    pawl *p = client(&r, 2);
+    lock_and_unlock(p, "known");
+    pawl_grant held = lock(p, "held");
+    end(granter, SIGKILL);
+    granter = serves ? server(&r, at) : start(at, words);
+    end(r.coordinator, SIGKILL);
+    outlast(p, &held, "known");
+    CHECK_EQ(pawl_unlock(p, &held), 0);
+    pawl_close(p);
+    end(granter, SIGKILL);
+    printf("%s: a granter that has just started was left alone\n", design);
+}
+
 /* At once, each in a process of its own: they wait for leases most of the time. The locks of `netlock` are all at the server. */
 static void replace_all(void)
 {
     static const struct {
         const char *design, *tune;
         bool orderly;
-    } scenes[] = {{"srvlock", NULL, true}, {"srvlock", NULL, false}, {"netlock", "servers-only=1", false}};
+    } scenes[] = {{"srvlock", NULL, true},     {"srvlock", NULL, false},    {"netlock", "servers-only=1", false},
+                  {"fisslock", NULL, true},    {"fisslock", NULL, false},   {"fisslock-stay", NULL, false},
+                  {"srvlock", "alone", false}, {"fisslock", "alone", false}};
     pid_t child[countof(scenes)];
     for (size_t i = 0; i < countof(scenes); i++) {
         CHECK((child[i] = fork()) >= 0);
         if (!child[i]) {
-            replace(scenes[i].design, scenes[i].tune, scenes[i].orderly);
+            if (scenes[i].tune && !strcmp(scenes[i].tune, "alone"))
+                left_alone(scenes[i].design);
+            else if (strncmp(scenes[i].design, "fisslock", strlen("fisslock")))
+                replace(scenes[i].design, scenes[i].tune, scenes[i].orderly);
+            else
+                replace_behind(scenes[i].design, scenes[i].orderly);
             exit(0);
         }
     }

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import timeit
@@ -88,6 +89,10 @@ class Local(unittest.TestCase):
         self.assertIn("1 to 255 bytes", caught.exception.strerror)
         self.assertRaises(ValueError, pawl.open, self.place, keys="odd")
         self.assertRaises(pawl.Error, pawl.open, "garbage://")
+        with tempfile.NamedTemporaryFile() as other:
+            other.write(b"no segment" * 1000)
+            other.flush()
+            self.assertRaises(pawl.BadSegment, pawl.open, "local:" + other.name)
         space = pawl.open(self.place)
         grant = space.lock("c")
         space.close()

@@ -118,7 +118,7 @@ static uint32_t draw_rest(union drawn *u, const uint8_t *data)
     if (u->p.head.type == NETLOCK_COMMAND) {
         memcpy(u->bytes + sizeof u->p, end - sizeof(struct netlock_command), sizeof(struct netlock_command));
         u->bytes[sizeof u->p] %= 6;
-        len = sizeof u->p + sizeof(struct netlock_command);
+        len = NETLOCK_COMMAND_BYTES;
     }
     if (u->p.head.type == NETLOCK_PROBE || u->p.head.type == NETLOCK_CHASE) { /* a way of up to four steps */
         u->p.count = 1 + u->p.count % 4;

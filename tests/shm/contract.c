@@ -16,7 +16,9 @@ static pawl_key key(unsigned i)
 static pawl *open_one(void)
 {
     const pawl_options o = {.keys = kind, .capacity = 100, .sessions = 16, .holds = 8};
-    return space_open(&o);
+    pawl *p = space_open(&o);
+    CHECK_EQ(strlen(pawl_explain()), 0); /* nothing of the space that was not there before it was made */
+    return p;
 }
 
 static pawl_state state_of(pawl *p, pawl_key k)

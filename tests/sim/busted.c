@@ -239,7 +239,6 @@ static void catch (const struct design *d)
         which++;
     if (which == countof(expected))
         CHECK_FAIL("%s: no entry in `expected` says which invariant it breaks", d->name);
-    const struct model quick = campaign_quick_model();
     bool beside = strtoul(expected[which].breaks[0] + 1, NULL, 10) >= BESIDE_FIRST;
     bool restarts = !strcmp(d->name, restarts_only);
     bool batch = !strncmp(d->name, "busted-batch-", strlen("busted-batch-")); /* the swarm's packets leave together */
@@ -247,7 +246,7 @@ static void catch (const struct design *d)
     for (uint64_t i = 0; i < SEEDS_MAX; i++) {
         uint64_t seed = (begin_of(d) + i) % SEEDS_MAX;
         const struct campaign_params p = {.design = d,
-                                          .model = needs_quick ? &quick : NULL,
+                                          .model = needs_quick ? model_find("quick") : NULL,
                                           .faults = restarts ? FAULT_BIT(FAULT_CRASH_SERVER) : d->tolerates,
                                           .seed = seed,
                                           .campaign = beside              ? CAMPAIGN_BESIDE

@@ -149,6 +149,15 @@ static void rules(uint32_t code)
     p->role = 0;
 }
 
+/* The operator's word to the coordinator before a session is broken. */
+static void break_announced(uint32_t session)
+{
+    struct coord_packet *p = coordinator_packet_of(COORD_BREAK, sizeof(struct coord_packet));
+    p->role = session;
+    p->code = (int32_t)victim.sessions[session].serial;
+    p->head.to.machine = victim.header->machine;
+}
+
 static void too_short(uint32_t type)
 {
     coordinator_packet_of((enum coord_type)type, sizeof(struct coord_packet))->role = COORD_HOST;
@@ -217,7 +226,7 @@ static void command(uint32_t tenant)
     struct netlock_command *c = (struct netlock_command *)(void *)(packet.bytes + sizeof(struct netlock_packet));
     lock_packet(NETLOCK_COMMAND)->from = (struct place){MACHINE_OPERATOR, 1000};
     *c = (struct netlock_command){.kind = NETLOCK_COMMAND_QUOTA, .tenant = tenant, .rate = 1, .burst = 1};
-    packet.len = sizeof(struct netlock_packet) + sizeof *c;
+    packet.len = NETLOCK_COMMAND_BYTES;
 }
 
 static void said_by_coordinator(uint32_t type)
@@ -314,6 +323,7 @@ static const struct attack {
     {"JOIN in the switch's place", COORDINATOR, ELSEWHERE, join_as, COORD_SWITCH, PACKET_NETLOCK, false},
     {"JOIN of no role", COORDINATOR, ELSEWHERE, join_as, 9, 0, false},
     {"RULES that divide the locks anew", COORDINATOR, ELSEWHERE, rules, 1, 0, false},
+    {"BREAK of the holder's session, announced", COORDINATOR, ELSEWHERE, break_announced, 0, 0, false},
     {"RETIRED of round 0", COORDINATOR, ELSEWHERE, retired, 0, 0, true},
     {"JOIN that is shorter than its answer", COORDINATOR, ELSEWHERE, too_short, COORD_JOIN, 0, true},
     {"WHO that is shorter than its answer", COORDINATOR, ELSEWHERE, too_short, COORD_WHO, 0, true},
@@ -384,7 +394,8 @@ static void attack(const struct attack *a, pawl *holder, const pawl_grant *g, pa
     a->make(a->arg);
     CHECK(packet.len >= sizeof(struct packet_head));
     struct packet_head *head = (struct packet_head *)(void *)packet.bytes;
-    bool asks = head->family == PACKET_COORDINATOR && (head->type == COORD_JOIN || head->type == COORD_RULES);
+    bool asks =
+        head->family == PACKET_COORDINATOR && (head->type == COORD_JOIN || head->type == COORD_RULES || head->type == COORD_BREAK);
     if (tagging == OTHER_FILE && (asks || !head->from.machine)) /* the tag is right: the key may not do that */
         head->from = (struct place){MACHINE_NONE, FILE_NUMBER};
     const struct udp_out out = {

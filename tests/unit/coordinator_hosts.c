@@ -14,6 +14,7 @@ static struct coordinator c;
 static struct coord_member members[MACHINES + 1];
 static struct rack_state state;
 static uint64_t now;
+static const char *design = "srvlock";
 static uint16_t second = 2, servers = 1; /* the number of the second host of the log; lock servers of the rack */
 static bool other_sum;                   /* heartbeats are of members of another configuration */
 static uint64_t fewer;                   /* heartbeats are of members that joined when the space had so many locks less */
@@ -27,7 +28,7 @@ static struct net_addr at(uint16_t port)
 /* The coordinator starts with what the log says. `former`: hosts of a former configuration may be left. */
 static void start(bool former)
 {
-    struct coord_params p = coordinator_rack("srvlock", MACHINES);
+    struct coord_params p = coordinator_rack(design, MACHINES);
     const char *why;
     p.fresh = false;
     p.servers = servers;
@@ -227,6 +228,29 @@ static void replaces_at_once(void)
     CHECK_EQ(join_as(COORD_SERVER, 71, 0, &machine), 0);
 }
 
+/* A server of FissLock is behind the switch: no host uses it, so none has to confirm. */
+static void replaces_behind_the_switch(void)
+{
+    uint16_t machine = 0;
+    design = "fisslock";
+    start(false);
+    CHECK(beat(COORD_SERVER, SERVER, 59, 70, 0));
+    now += lease_surely_over(c.config.lease_ns);
+    CHECK(beat(COORD_HOST, 1, 60, 21, 0));
+    CHECK_EQ(join_as(COORD_SERVER, 71, 0, &machine), -ENOSPC); /* not silent for long enough */
+    CHECK_EQ(join_as(COORD_SERVER, 71, COORD_FORCE, &machine), -ENOSPC);
+    now++;
+    CHECK_EQ(join_as(COORD_SERVER, 71, 0, &machine), 0);
+    CHECK(machine == SERVER && c.server[0].life > 1000 && net_addr_is(c.server[0].at, at(71)));
+    CHECK(!beat(COORD_SERVER, SERVER, 59, 70, 0)); /* the old one decides nothing any more */
+    CHECK_EQ(join_as(COORD_SERVER, 70, 0, &machine), -ENOSPC);
+    start(false);
+    CHECK(beat(COORD_SERVER, SERVER, 59, 70, 0));
+    leave(COORD_SERVER, SERVER, 59);
+    CHECK_EQ(join_as(COORD_SERVER, 71, 0, &machine), 0);
+    design = "srvlock";
+}
+
 /* A free place may be that of a lock server that lives and was not heard of yet: for a second it is given to no other one. */
 static void settles(void)
 {
@@ -276,5 +300,6 @@ int main(void)
     replaces();
     second = 2;
     replaces_at_once();
+    replaces_behind_the_switch();
     return 0;
 }

@@ -369,6 +369,51 @@ static void census(void)
     kit_free(&k);
 }
 
+/* Of host 2: the first GRANT and its copy are late, and what it retransmits is lost. Of host 3: GRANTs and copies are lost. */
+static int late_for_2(const struct fission_packet *p, bool passed)
+{
+    bool shared = p->head.type == FISSION_GRANT && !(p->flags & FISSION_AGENT);
+    if (p->client.machine == 2 && p->head.type == FISSION_ACQUIRE && !passed && p->flags & FISSION_RETRY)
+        return LOST;
+    if (p->client.machine == 2 && passed && (shared || p->flags & FISSION_COPY))
+        return KEPT;
+    return p->client.machine == 3 && passed && (shared || p->flags & FISSION_COPY) ? LOST : GOES;
+}
+
+/* A request that waits promises in a census not to take a GRANT of this tenure, and in the census of a later tenure likewise. The
+ * first promise still holds. (Seed 20001332 of the swarm.) */
+static void two_censuses(void)
+{
+    kit_init(&k, 3, 2, 0);
+    k.fate = late_for_2;
+    kit_acquire(&k, 1, 0, S);
+    kit_ask(&k, 2, 0, S, false);
+    kit_run(&k);
+    CHECK_EQ(k.kept, 2);
+    for (unsigned i = 1; i <= 2; i++) {
+        if (i == 2) {
+            kit_acquire(&k, 1, 0, S);
+            kit_ask(&k, 3, 1, S, false);
+            kit_run(&k);
+            kit_give_up(&k, 3, 1);
+        }
+        kit_acquire(&k, 3, 0, X);
+        kit_release(&k, 1, 0);
+        kit_wait(&k, HEALS);
+        CHECK_EQ(fisslock_counts(k.host[1])->censuses, i);
+        CHECK(kit_holds(&k, 3, 0) && !kit_holds(&k, 2, 0));
+        if (i == 1)
+            kit_release(&k, 3, 0);
+    }
+    k.fate = NULL;
+    kit_let_go(&k);
+    CHECK(kit_holds(&k, 3, 0) && !kit_holds(&k, 2, 0)); /* I1 */
+    kit_release(&k, 3, 0);
+    kit_wait(&k, HEALS);
+    CHECK(kit_holds(&k, 2, 0));
+    kit_free(&k);
+}
+
 static struct kit_packet seen_grant;
 
 static int keep_moves_and_copies(const struct fission_packet *p, bool passed)
@@ -642,6 +687,7 @@ int main(void)
     hole_10();
     hole_11();
     census();
+    two_censuses();
     granted_before_agent();
     hole_12();
     hole_13();

@@ -14,8 +14,8 @@ static void count(void *ctx, const struct model_field_info *info, const struct m
 
 int main(void)
 {
-    static const char *const names[] = {"default",        "shiftlock-testbed", "alock-testbed",
-                                        "citron-testbed", "fisslock-testbed",  "netlock-testbed"};
+    static const char *const names[] = {"default",          "shiftlock-testbed", "alock-testbed", "citron-testbed",
+                                        "fisslock-testbed", "netlock-testbed",   "quick"};
     for (unsigned i = 0; i < countof(names); i++) {
         const struct model *m = model_find(names[i]);
         CHECK(m && m == model_at(i));

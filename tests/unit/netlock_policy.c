@@ -124,9 +124,12 @@ static const struct netlock_status *status(void)
 /* 0, or why not. */
 static int command(uint32_t kind, uint32_t tenant, uint64_t rate, uint32_t burst)
 {
-    struct {
-        struct netlock_packet p;
-        struct netlock_command c;
+    union {
+        struct {
+            struct netlock_packet p;
+            struct netlock_command c;
+        };
+        uint8_t bytes[NETLOCK_COMMAND_BYTES]; /* as long as the answer */
     } b = {.c = {.kind = kind, .tenant = tenant, .rate = rate, .burst = burst}};
     netlock_head(&b.p, config.space, NETLOCK_COMMAND, 0, (struct place){MACHINE_OPERATOR, OPERATOR},
                  (struct place){MACHINE_SWITCH, 0});
@@ -139,7 +142,7 @@ static int command(uint32_t kind, uint32_t tenant, uint64_t rate, uint32_t burst
             commanded = (typeof(commanded))flight[i];
     flying = 0;
     const struct netlock_packet *a = (const void *)commanded.data;
-    CHECK_EQ(commanded.len, sizeof *a + sizeof(struct netlock_status));
+    CHECK_EQ(commanded.len, sizeof b);
     CHECK(a->head.nonce == 77 && a->head.to.port == OPERATOR);
     netlock_switch_packet(sw, &b, sizeof b - 1, now, &out); /* cut short: not answered */
     CHECK_EQ(out.packets, 0);

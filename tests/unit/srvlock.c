@@ -571,6 +571,66 @@ static void server_again(void)
     CHECK(requests_hold(host[1], 1));
 }
 
+/* A request that a server hears while it waits is granted at most the longest pause between retransmissions after the server's
+ * wait: the server does not answer before, and the host goes on asking. The judge of campaigns allows for it (I11). */
+static void asked_too_early(void)
+{
+    const uint64_t pause = RETRY_NS << REQUEST_RETRY_DOUBLINGS;
+    uint64_t latest = 0;
+    for (uint64_t early = 0; early < LEASE_NS; early += RETRY_NS) {
+        begin();
+        uint64_t open = open_ns();
+        restart_server(4);
+        while (now < open - early) { /* the host hears of the new life, and renews its lease */
+            now = min_u64(srv_tick(host[1], now, &out), open - early);
+            settle();
+        }
+        ask(1, 0, PAWL_EXCLUSIVE);
+        settle();
+        while (!requests_hold(host[1], 0)) {
+            CHECK(now <= open + pause);
+            now = srv_tick(host[1], now, &out);
+            settle();
+        }
+        CHECK(now >= open);
+        latest = max_u64(latest, now - open);
+    }
+    CHECK(latest > pause / 4); /* and it does take so long, sometimes */
+}
+
+/* Two share a lock, and the server loses its memory. The one that reports first and converts does not get the lock for itself
+ * before the server can know of the other. */
+static void converts_too_early(void)
+{
+    begin();
+    ask(1, 0, PAWL_SHARED);
+    ask(2, 0, PAWL_SHARED);
+    settle();
+    uint64_t open = open_ns();
+    restart_server(4);
+    now += LEASE_NS / LEASE_SHARE;
+    srv_tick(host[1], now, &out);
+    settle(); /* reported */
+    CHECK_EQ(srv_convert(host[1], 0, PAWL_EXCLUSIVE, now, &out), PACKET_WAIT);
+    settle();
+    check_claim(1, 0, PAWL_SHARED, true);
+    srv_tick(host[2], now, &out);
+    settle();
+    CHECK(requests_hold(host[2], 0));
+    CHECK_EQ(srv_release(host[2], 0, now, &out), 0);
+    settle();
+    while (now < open) {
+        check_claim(1, 0, PAWL_SHARED, true);
+        now = srv_tick(host[1], now, &out);
+        settle();
+    }
+    for (uint64_t end = now + LEASE_NS; now < end;) {
+        now = srv_tick(host[1], now, &out);
+        settle();
+    }
+    check_claim(1, 0, PAWL_EXCLUSIVE, true);
+}
+
 /* The host hears of the server's next life: the REPORT that it sends. */
 static struct srv_packet hears_of(uint32_t life)
 {
@@ -822,6 +882,8 @@ int main(void)
     stays(false);
     stays(true);
     server_again();
+    asked_too_early();
+    converts_too_early();
     reports();
     report_refused();
     replaced(false);

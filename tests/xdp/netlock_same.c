@@ -137,9 +137,12 @@ static void at_switches(const void *packet, uint32_t len)
 static void command(enum netlock_command_kind kind, uint64_t rate)
 {
     static struct outbox box;
-    struct {
-        struct netlock_packet p;
-        struct netlock_command c;
+    union {
+        struct {
+            struct netlock_packet p;
+            struct netlock_command c;
+        };
+        uint8_t bytes[NETLOCK_COMMAND_BYTES];
     } q = {.p.head = {.version = PACKET_VERSION,
                       .family = PACKET_NETLOCK,
                       .type = NETLOCK_COMMAND,

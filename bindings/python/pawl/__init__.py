@@ -28,7 +28,7 @@ from ._lib import lib as _pawl
 
 __version__ = "0.1.0"
 __all__ = [
-    "Cancelled", "Deadlock", "Error", "Forked", "Grant", "Grants", "Held", "Limit", "Lost", "NotOwner", "NotSupported", "OtherLimit", "Space",
+    "BadSegment", "Cancelled", "Deadlock", "Error", "Forked", "Grant", "Grants", "Held", "Limit", "Lost", "NotOwner", "NotSupported", "OtherLimit", "Space",
     "State", "Timeout", "Unknown", "Why", "open",
 ]
 
@@ -85,6 +85,10 @@ class OtherLimit(Error):
     """The semaphore is held with another limit, or its key is locked without one."""
 
 
+class BadSegment(Error):
+    """Not a segment of this version of pawl, or damaged."""
+
+
 class Cancelled(Error):
     """The request was cancelled before the grant; the lock is not held."""
 
@@ -96,6 +100,7 @@ _ERRORS: dict[int, type[Error]] = {
     _c.ENOTOWNER: NotOwner,
     _c.ENOTSUP: NotSupported,
     _c.EFORKED: Forked,
+    _c.ESEGMENT: BadSegment,
     _c.ELIMIT: Limit,
     _c.ELIMITS: OtherLimit,
     errno.ETIMEDOUT: Timeout,

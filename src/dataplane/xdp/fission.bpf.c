@@ -142,7 +142,7 @@ static __attribute__((noinline)) int begin_generation(struct lock *lock, uint32_
     struct fission_age was = age_of(lock), busy = {.generation = was.generation, .base = FISSION_AGE_BUSY};
     if (was.base == FISSION_AGE_BUSY || was.generation >= generation || !change_age(lock, was, busy))
         return AGE_CHANGING;
-    for (int i = 0; i < COMMIT_TRIES; i++) {
+    for (int i = 0; i < COMMIT_TRIES && (!i || !settings.simple); i++) {
         uint64_t token = *(volatile uint64_t *)&lock->token;
         uint64_t word = *(volatile uint64_t *)&lock->word, next = fission_word_anew(word);
         if (__sync_val_compare_and_swap(&lock->word, word, next) != word)
@@ -182,7 +182,7 @@ enum { COMMIT_FAILED, COMMIT_DONE, COMMIT_NOT_HERE };
 INLINE __attribute__((flatten)) int commit(struct lock *lock, uint32_t generation, const struct fission_packet *p,
                                            struct fission_meta *m, uint32_t *dest, const int is_part)
 {
-    for (int i = 0; i < COMMIT_TRIES; i++) {
+    for (int i = 0; i < COMMIT_TRIES && (!i || !settings.simple); i++) {
         uint64_t token = *(volatile uint64_t *)&lock->token, known = token;
         uint64_t word = *(volatile uint64_t *)&lock->word, next = word;
         struct fission_age age = {0};

@@ -15,6 +15,7 @@ struct plane {
     struct bpf_object *object;
     char pins[PIN_PATH / 2]; /* empty: none */
     bool found;
+    bool simple; /* plane_simple */
     volatile struct plane_live *live;
     struct {
         void *at;

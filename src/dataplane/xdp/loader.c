@@ -33,6 +33,9 @@ static int fail_load(int rc, const struct plane_options *o)
 {
     if (rc == -EPERM) /* -EACCES is the verifier's */
         return explain(-EPERM, "loading a program into the kernel needs root, or CAP_BPF and CAP_NET_ADMIN (%s)", grumble);
+    if (rc == -E2BIG && strstr(grumble, "prog '")) /* of a map it means that there is no memory */
+        return explain(rc, "this kernel's verifier gives up on the program '%s' (%s): a later kernel takes it", o->program,
+                       grumble);
     if (rc == -ENOMEM || rc == -E2BIG)
         return explain(-ENOMEM, "%" PRIu32 " locks take %" PRIu64 " MiB of kernel memory, which is not there", o->locks_max,
                        plane_lock_bytes(o->program, o->locks_max) >> 20);
@@ -165,13 +168,15 @@ static int check_live(struct plane *p, const struct plane_options *o)
         return 0;
     }
     struct plane_settings s = p->live->settings;
-    p->live->settings.keyed = s.keyed = o->settings.keyed; /* the state is the same with a key and without */
+    /* The state is the same with a key and without, and however often the program tries. */
+    p->live->settings.keyed = s.keyed = o->settings.keyed;
+    p->live->settings.simple = s.simple = o->settings.simple;
     if (p->live->layout != PLANE_LAYOUT || memcmp(&s, &o->settings, sizeof s) != 0)
         return explain(-EEXIST, "%s has the state of another rack: other space, port, locks or machines", p->pins);
     return 0;
 }
 
-static int load(struct plane *p, const struct plane_options *o)
+static int load_as(struct plane *p, const struct plane_options *o)
 {
     const struct plane_image *image = find_image(o->program);
     if (!image)
@@ -205,6 +210,25 @@ static int load(struct plane *p, const struct plane_options *o)
     return rc ? fail_load(rc, o) : check_live(p, o);
 }
 
+/* The verifier of an older kernel goes through the tries of a decision one by one, and gives up. It takes the program with one. */
+static int load(struct plane *p, const struct plane_options *o)
+{
+    static const struct plane_image *refused; /* by this kernel: it takes seconds to find out */
+    const struct plane_image *image = find_image(o->program);
+    struct plane_options options = *o;
+    options.settings.simple |= image && image == refused;
+    int rc = load_as(p, &options);
+    if (rc == -E2BIG && !options.settings.simple) {
+        bpf_object__close(p->object);
+        p->object = NULL;
+        refused = image;
+        options.settings.simple = 1;
+        rc = load_as(p, &options);
+    }
+    p->simple = options.settings.simple;
+    return rc;
+}
+
 int plane_open(const struct plane_options *o, struct plane **out)
 {
     struct plane *p = calloc(1, sizeof *p);
@@ -225,6 +249,11 @@ int plane_open(const struct plane_options *o, struct plane **out)
     }
     *out = p;
     return 0;
+}
+
+bool plane_simple(const struct plane *p)
+{
+    return p->simple;
 }
 
 bool plane_found(const struct plane *p)

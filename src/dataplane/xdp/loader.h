@@ -41,6 +41,9 @@ const char *plane_mode_name(enum plane_mode mode);
 /* -ENOTSUP: plane_missing; -EPERM: no right; -EEXIST: the pinned state belongs to another rack; -ENOMEM: the locks do not fit. */
 int plane_open(const struct plane_options *options, struct plane **out);
 
+/* Whether this kernel takes the program only with one try of a decision (plane_settings.simple). */
+bool plane_simple(const struct plane *p);
+
 /* Whether plane_open found state of an earlier process. */
 bool plane_found(const struct plane *p);
 

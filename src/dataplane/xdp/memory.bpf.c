@@ -307,7 +307,7 @@ VERBS_INLINE int serve(struct xdp_md *ctx, struct frame *f, struct plane_counter
         return answer(f, count, h, VERBS_FENCED);
     if (h->tag != c->tag)
         return drop(count, PLANE_EPOCH);
-    c->heard_ns = bpf_ktime_get_ns();
+    c->heard_ns = bpf_ktime_get_coarse_ns(); /* of the last tick: it is compared with leases */
     return h->type == VERBS_WAIT ? on_wait(ctx, f, count, h) : on_batch(ctx, f, count, h, c);
 }
 

@@ -16,6 +16,11 @@ int plane_open(const struct plane_options *options, struct plane **out)
 {
     return explain(-ENOTSUP, "%s", plane_missing());
 }
+bool plane_simple(const struct plane *p)
+{
+    return false;
+}
+
 bool plane_found(const struct plane *p)
 {
     return false;

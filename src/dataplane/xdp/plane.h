@@ -28,7 +28,7 @@ struct plane_settings {
     uint32_t six;         /* nonzero: the switch is at an IPv6 address, and so are its hosts */
     uint32_t ip6[4];      /* that address; `ip` is SIX_SWITCH then */
     uint32_t keyed;       /* nonzero: packets are tagged (seal.bpf.h) */
-    uint32_t pad;
+    uint32_t simple;      /* nonzero: one try of a decision, for the verifier of an older kernel; the loader fills it in */
 };
 
 /* Which switch has which shard, as hosts are told. */

@@ -59,8 +59,8 @@ static int get_baton(struct turn *t, uint64_t deadline)
 /* Leaves what release needs in our own descriptor. */
 static int note_grant(const struct turn *t)
 {
-    assert(t->budget > 0 && t->budget <= ALOCK_BUDGET_MAX);
-    assert(t->token > t->seat->space->token_base); /* I2 */
+    assert(t->budget > 0 && t->budget <= ALOCK_BUDGET_MAX); /* I12 */
+    assert(t->token > t->seat->space->token_base);          /* I2 */
     int rc = alock_own_store(t, OWN(own[0]), t->era << 8 | t->budget);
     return rc ? rc : alock_own_store(t, OWN(own[1]), t->count);
 }

@@ -110,6 +110,7 @@ static int try_set(const struct seat *seat, const struct hold *h, uint64_t gener
     if (rc)
         return rc;
     const struct head next = {max_u64(h->token, blind ? seen.floor : 0), next_state(seen.state, generation, len, buffer)};
+    assert(next.floor >= seen.floor && (torn || buffer_of(next.state) != buffer_of(seen.state))); /* I26 */
     *wrote = next.state;
     rc = fab_cas128(seat->ep, cell_of(seat, h), wide(seen), wide(next), &old);
     if (rc)

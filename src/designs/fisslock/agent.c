@@ -140,6 +140,7 @@ static void grant(struct event *e, struct agent *a, uint32_t node)
         agent_send_grant(e, a, n, false);
     }
     add_holder(e, a, node);
+    host_assert(e->h, !a->closed || !a->limit || a->holders.count <= a->limit); /* I25 */
 }
 
 static uint32_t node_for(struct event *e, const struct asking *asking, uint16_t ordinal)

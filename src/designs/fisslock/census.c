@@ -75,7 +75,8 @@ static unsigned answer(struct event *e, uint64_t index, uint32_t term, uint16_t 
     for (struct fiss_request *r = pool_request_first(h, index); r; r = pool_request_next(h, r)) {
         if (request_is_held(r) && r->term == term && r->ordinal >= low && r->ordinal <= high && count < CENSUS_SPAN) {
             entries[count++] = entry_of(h, r, r->ordinal);
-        } else if (r->state == FISS_WAITING && (!r->barred || r->barred_term != term || r->barred_inca < high)) {
+        } else if (r->state == FISS_WAITING &&
+                   (!r->barred || fission_term_after(term, r->barred_term) || (r->barred_term == term && r->barred_inca < high))) {
             edit(e, r);
             r->barred = true;
             r->barred_term = term;

@@ -471,7 +471,9 @@ static bool credible(struct fisslock_host *h, const struct fiss_request *r, uint
 {
     if (r->floored && fission_term_after(r->floor, term) && !MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_FLOOR))
         return false;
-    return !(r->barred && ordinal && term == r->barred_term && ordinal <= r->barred_inca);
+    /* A census of a tenure is the end of those before it: promises about them hold, though only the latest is written down. */
+    bool over = fission_term_after(r->barred_term, term) && !MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_FLOOR);
+    return !(r->barred && ordinal && (over || (term == r->barred_term && ordinal <= r->barred_inca)));
 }
 
 /* A GRANT without agent: shared, by the decider (with an ordinal) or by the agent. */
@@ -599,8 +601,7 @@ static bool is_outdated(struct event *e, const struct fission_packet *p)
     return p->head.generation < pool_generation(e, p->head.index);
 }
 
-/* The agent knows which requests wait. It is on the host of an exclusive hold. While requests wait, it repeats the GRANTs of the
- * shared holds on other hosts (check_holders in census.c). */
+/* The agent knows which requests wait. While requests wait, it repeats the GRANTs of holds on other hosts (agent_check_holders). */
 bool fisslock_wanted(void *host, uint32_t request, uint64_t now, struct outbox *out)
 {
     struct event e = event_begin(host, now, out);

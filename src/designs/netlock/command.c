@@ -14,6 +14,18 @@ static uint32_t fullest_pipe(const struct plane *plane)
     return most;
 }
 
+static void fill_quota(const struct plane *plane, uint32_t first, struct netlock_status *out)
+{
+    for (uint32_t t = first; t < plane->config.tenants && !out->quota_rate; t++) {
+        struct netlock_quota q = plane_quota_of(plane, (uint16_t)t);
+        if (!q.rate)
+            continue;
+        out->quota_rate = ((uint64_t)q.rate * NS_PER_S + (UINT64_C(1) << 30) - 1) >> 30;
+        out->quota_tenant = t;
+        out->quota_burst = q.burst;
+    }
+}
+
 static void fill_status(struct nl_switch *w, const struct netlock_command *c, uint64_t now, struct netlock_status *out)
 {
     const struct plane *plane = switch_plane(w);
@@ -40,6 +52,7 @@ static void fill_status(struct nl_switch *w, const struct netlock_command *c, ui
         .out_p99_ns = switch_stop_percentile(w->stops[SWITCH_STOP_OUT], 99),
         .servers_needed = window ? netlock_servers_needed(switch_plan(w), w->planned, window) : 0,
     };
+    fill_quota(plane, c->tenant, out);
 }
 
 /* Locks whose queues do not match the new number move out, and move in again when they are requested. */
@@ -83,11 +96,11 @@ static int obey(struct nl_switch *w, const struct netlock_command *c)
 void switch_on_command(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
     const struct netlock_command *c = (const struct netlock_command *)(const void *)(p + 1);
-    if (p->head.type != NETLOCK_COMMAND || len != sizeof *p + sizeof *c) {
+    if (p->head.type != NETLOCK_COMMAND || len != NETLOCK_COMMAND_BYTES) {
         w->drops.bad++;
         return;
     }
-    struct netlock_packet *a = outbox_add(out, sizeof *a + sizeof(struct netlock_status));
+    struct netlock_packet *a = outbox_add(out, NETLOCK_COMMAND_BYTES);
     if (!a)
         return; /* it asks again */
     int rc = switch_is_active(w, now) ? obey(w, c) : -EAGAIN;

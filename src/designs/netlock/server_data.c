@@ -38,6 +38,7 @@ static bool passes(struct server *s, const struct netlock_packet *p)
 
 static void do_it(struct server *s, const struct netlock_packet *p, uint32_t len, struct deed *d)
 {
+    assert(d->id != p->stamp || d->life != p->head.epoch || MISTAKES(s->config.mistakes)); /* I14: at most once */
     d->id = p->stamp;
     d->life = p->head.epoch;
     d->nonce = p->head.nonce;

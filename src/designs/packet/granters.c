@@ -208,6 +208,7 @@ bool granter_is_current(struct requests *h, const struct granter_ops *ops, unsig
         outbox_touch(out, l, sizeof *l);
         l->life = life;
     }
+    assert(l->life >= l->floor); /* I17: nothing is taken of a granter that has a successor */
     return true;
 }
 

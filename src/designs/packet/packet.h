@@ -419,7 +419,7 @@ struct packet_design {
     uint64_t (*expiry)(const void *host, uint32_t session);
 
     /* The lock server on that machine has this life or a later one: packets of earlier lives do not count any more, while what they
-     * granted stays until its lease ends. Null: lock servers of the design are not replaced while there are hosts. */
+     * granted stays until its lease ends. Null: hosts take nothing from lock servers but by way of the switch (`spills`). */
     void (*server_since)(void *host, uint16_t machine, uint32_t life, struct outbox *out);
 
     /* Another switch has, or will have, the place of this one: packets of its present life do not count any more. Null: switches of

@@ -140,15 +140,14 @@ int shift_look_and_cas(const struct seat *seat, fab_addr at, struct shift_look *
                        unsigned compared, struct shift_entry swap, unsigned swapped, struct shift_entry *old)
 {
     struct shift_note found;
-    struct fab_op ops[2] = {{.verb = FAB_READ, .len = sizeof found, .buf = &found, .addr = at}};
-    shift_op_cas(seat, index, compare, compared, swap, swapped, &ops[1]);
-    fab_keep_order(seat->ep, ops, countof(ops));
+    struct fab_op ops[2] = {[1] = {.verb = FAB_READ, .len = sizeof found, .buf = &found, .addr = at}};
+    shift_op_cas(seat, index, compare, compared, swap, swapped, &ops[0]);
     int rc = fab_batch(seat->ep, ops, countof(ops));
     if (rc)
         return rc;
     look->known = true;
     look->note = found;
-    *old = shift_unpack(shift_form(seat), ops[1].old);
+    *old = shift_unpack(shift_form(seat), ops[0].old);
     return 0;
 }
 

@@ -219,6 +219,7 @@ static int hand_over_at_once(const struct seat *seat, const struct hold *h, stru
     struct shift_entry old, next = e;
     next.rel = shift_rel_add(shift_form(seat), e.rel, 1);
     run.writers++;
+    assert(run.writers < shift_knob(seat, SHIFT_WRITERS_MAX) || shift_errs(seat, SHIFT_ANY)); /* I12 */
     run.lag++;
     shift_post_note(seat, grant_of(succ), h->index, e.era, SHIFT_HANDOVER, grant_note(succ, next, next.rel, run));
     int rc = step(seat, h, e, bound_to(seat, SHIFT_REL | SHIFT_ERA | SHIFT_EPOCH), next, PASSED, NULL, &old);

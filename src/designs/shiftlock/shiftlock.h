@@ -154,7 +154,8 @@ void shift_op_add_reader(const struct seat *seat, uint64_t index, struct fab_op 
 int shift_cas(const struct seat *seat, uint64_t index, struct shift_entry compare, unsigned compared, struct shift_entry swap,
               unsigned swapped, struct shift_entry *old);
 
-/* The same after a look at a note, which is far, in one round trip. */
+/* The same with a look at a note, which is far, in one round trip: the look comes last if verbs keep their order, so it sees more.
+ */
 int shift_look_and_cas(const struct seat *seat, fab_addr at, struct shift_look *look, uint64_t index, struct shift_entry compare,
                        unsigned compared, struct shift_entry swap, unsigned swapped, struct shift_entry *old);
 bool shift_matches(struct shift_entry a, struct shift_entry b, unsigned fields);

@@ -170,6 +170,8 @@ static void enter(struct server *s, struct lock *l, struct entry *e, struct outb
         l->limit = e->limit;
     s->figures.holds++;
     grant(s, l, e, (enum pawl_mode)e->mode, out);
+    assert(!l->limit || l->holders <= l->limit || MISTAKES(s->config.mistakes)); /* I25 */
+    assert(!e->limit || e->limit == l->limit || MISTAKES(s->config.mistakes));   /* I25: one limit for all */
 }
 
 static void refuse(struct server *s, struct entry *e, uint16_t code, struct outbox *out)
@@ -427,6 +429,7 @@ static void on_watch(struct server *s, const struct entry *e, const struct srv_p
     bool holds = p->head.nonce == e->nonce && (e->state == ENTRY_HELD || e->state == ENTRY_UPGRADING);
     bool converts = l->upgrader && l->upgrader != link_of(s, e);
     bool waits = l->first || converts || MISTAKE(s->config.mistakes, SRV_MISTAKE_RUMOUR);
+    assert(!l->first || entry_at(s, l->first - 1)->state == ENTRY_WAITING || MISTAKES(s->config.mistakes)); /* I23 */
     if (holds && waits && !MISTAKE(s->config.mistakes, SRV_MISTAKE_MUTE))
         answer(s, e, SRV_WANTED, out);
 }
@@ -456,12 +459,14 @@ static const struct srv_packet *check(struct server *s, const void *data, uint32
     return p;
 }
 
-/* ACQUIRE: with a lease only, and when all leases of a former life of this server have ended. */
+/* ACQUIRE: with a lease only, and when all leases of a former life of this server have ended. CONVERT: likewise then, because a
+ * holder that has not reported yet may share the lock. */
 static bool admit(struct server *s, struct client *c, const struct packet_head *h, uint64_t now, struct outbox *out)
 {
     if (!client_admit(c, h, &s->drops, end_all, s, now, out))
         return false;
-    if ((h->type != SRV_ACQUIRE && h->type != SRV_ENTER) || (c->live && now >= s->open_ns))
+    bool asks = h->type == SRV_ACQUIRE || h->type == SRV_ENTER;
+    if ((!asks && h->type != SRV_CONVERT) || ((c->live || !asks) && now >= s->open_ns))
         return true;
     s->drops.stale++; /* it asks again */
     return false;

@@ -158,8 +158,10 @@ static int take(const struct seat *seat, struct hold *h, const struct word_lock 
     fab_addr addr = space_lock_addr(seat->space, h->index);
     bool shared = h->mode == PAWL_SHARED;
     uint64_t old;
-    assert(shared || word_mode(seen->word) == WORD_FREE);                 /* I1 */
-    assert(word_token(next) >= word_token(seen->word));                   /* I2 */
+    assert(shared || word_mode(seen->word) == WORD_FREE); /* I1 */
+    assert(word_token(next) >= word_token(seen->word));   /* I2 */
+    assert(!shared || !word_limited(next) || word_readers(next) <= word_limit(next) ||
+           MISTAKES(seat->space->design->mistakes));                      /* I25 */
     int rc = hold_publish(seat, h, shared ? RECORD_TRY_S : RECORD_TRY_X); /* intent before effect (I5) */
     if (unlikely(rc))
         return rc;

@@ -13,18 +13,20 @@ struct mcs_lock {
     uint64_t unused;
 };
 
-/* Algorithm 1 looks whether there is a successor before it touches the lock. 1: the lock first. */
-enum { CAS_FIRST };
+/* Algorithm 1 looks whether there is a successor before it touches the lock; cas-first 1: the lock first. ALock's artifact does
+ * that, and has no swap: swap-loop 1. */
+enum { CAS_FIRST, SWAP_LOOP };
 
-static const struct design_knob knobs[] = {[CAS_FIRST] = {"cas-first", 0, 1, 0}, {0}};
+static const struct design_knob knobs[] = {[CAS_FIRST] = {"cas-first", 0, 1, 0}, [SWAP_LOOP] = {"swap-loop", 0, 1, 0}, {0}};
 
 static int mcs_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index), desc = seat_desc_addr(seat, h->record);
     uint64_t go;
+    enum queue_join how = deadline == DEADLINE_TRY ? QUEUE_ONCE : seat->space->knobs.value[SWAP_LOOP] ? QUEUE_LOOP : QUEUE_SWAP;
     int rc = hold_publish(seat, h, RECORD_TRY_X); /* so that inspection shows the holder */
     if (!rc)
-        rc = queue_join(seat, addr, desc, deadline == DEADLINE_TRY, &go);
+        rc = queue_join(seat, addr, desc, how, &go);
     h->token = 0;
     return rc;
 }

@@ -42,15 +42,28 @@ static int own_await(const struct seat *seat, fab_addr addr, uint64_t *value)
     }
 }
 
-int queue_join(const struct seat *seat, fab_addr tail, fab_addr desc, bool once, uint64_t *go)
+/* Each lost race means that another client has joined: a client loses at most as many as there are others before it. */
+static int swap_by_cas(const struct seat *seat, fab_addr tail, fab_addr desc, uint64_t *pred)
+{
+    uint64_t expected = 0, old;
+    int rc;
+    while (!(rc = fab_cas64(seat->ep, tail, expected, desc, &old)) && old != expected)
+        expected = old;
+    *pred = expected;
+    return rc;
+}
+
+int queue_join(const struct seat *seat, fab_addr tail, fab_addr desc, enum queue_join how, uint64_t *go)
 {
     uint64_t pred = 0;
     int rc = own_clear(seat, desc);
     if (!rc)
-        rc = once ? fab_cas64(seat->ep, tail, 0, desc, &pred) : fab_swap64(seat->ep, tail, desc, &pred);
+        rc = how == QUEUE_ONCE   ? fab_cas64(seat->ep, tail, 0, desc, &pred)
+             : how == QUEUE_LOOP ? swap_by_cas(seat, tail, desc, &pred)
+                                 : fab_swap64(seat->ep, tail, desc, &pred);
     if (rc || !pred)
         return rc;
-    if (once)
+    if (how == QUEUE_ONCE)
         return -PAWL_EHELD;
     rc = fab_write64(seat->ep, pred, desc);
     fab_wake(seat->ep, pred, LOWER, 1);

@@ -13,9 +13,15 @@ struct queue_desc {
 };
 static_assert(sizeof(struct queue_desc) == CACHE_LINE, "descriptors do not share lines");
 
+enum queue_join {
+    QUEUE_SWAP,
+    QUEUE_LOOP, /* a fabric without a swap: compare-and-swap until it succeeds, which first expects an empty queue (ALock 5) */
+    QUEUE_ONCE, /* joins only an empty queue, else returns -PAWL_EHELD */
+};
+
 /* Swaps the caller's descriptor into the tail. If there is a predecessor, waits until it writes `go`, and *go is that value;
- * otherwise *go stays as it was. `once`: joins only an empty queue, else returns -PAWL_EHELD. */
-int queue_join(const struct seat *seat, fab_addr tail, fab_addr desc, bool once, uint64_t *go);
+ * otherwise *go stays as it was. */
+int queue_join(const struct seat *seat, fab_addr tail, fab_addr desc, enum queue_join how, uint64_t *go);
 
 /* The caller's successor, as far as it is known; 0: none. */
 int queue_next(const struct seat *seat, fab_addr desc, uint64_t *next);

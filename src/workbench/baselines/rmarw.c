@@ -147,7 +147,7 @@ static int writer_enter(const struct seat *seat, struct hold *h, uint64_t deadli
     uint64_t go = GO_BEGIN; /* or the value from the predecessor */
     int rc = hold_publish(seat, h, RECORD_TRY_X);
     if (!rc)
-        rc = queue_join(seat, tail, desc, once, &go);
+        rc = queue_join(seat, tail, desc, once ? QUEUE_ONCE : QUEUE_SWAP, &go);
     if (rc)
         return rc;
     assert(go < GO_ON + WRITERS_MAX); /* from there on it is the readers' turn */

@@ -80,16 +80,20 @@ int bench_window_open(struct bench_window *w, const struct bench_params *p, cons
     w->round = round;
     w->validators = validators == MAP_FAILED ? NULL : validators;
     w->counts = calloc(p->clients, sizeof *w->counts);
+    w->core_free_ns = calloc(1 + p->nodes * model_get(p->model, MODEL_client_cores), sizeof *w->core_free_ns);
     w->out = out;
     hist_init(&w->hist);
     for (unsigned i = 0; i < TXN_TYPES_MAX; i++)
         hist_init(&w->types[i]);
-    return w->validators && w->counts ? zipf_init(&w->zipf, workload_items(&p->workload), (uint32_t)p->workload.zipf) : -ENOMEM;
+    return w->validators && w->counts && w->core_free_ns
+               ? zipf_init(&w->zipf, workload_items(&p->workload), (uint32_t)p->workload.zipf)
+               : -ENOMEM;
 }
 
 void bench_window_close(struct bench_window *w)
 {
     free(w->counts);
+    free(w->core_free_ns);
     if (w->validators)
         munmap(w->validators, validator_bytes(w->params));
 }
@@ -97,6 +101,17 @@ void bench_window_close(struct bench_window *w)
 bool bench_measures(const struct bench_window *w)
 {
     return bench_now(w) >= w->start_ns && (w->params->ops || bench_now(w) < w->start_ns + w->params->seconds_ns);
+}
+
+uint64_t bench_core(struct bench_window *w, unsigned client, uint64_t ns)
+{
+    uint64_t cores = model_get(w->params->model, MODEL_client_cores), now = bench_now(w);
+    if (!cores)
+        return ns;
+    unsigned host = client % w->params->nodes;
+    uint64_t *free_ns = &w->core_free_ns[host * cores + client / w->params->nodes % cores];
+    *free_ns = max_u64(*free_ns, now) + ns;
+    return *free_ns - now;
 }
 
 bool bench_is_over(const struct bench_window *w, unsigned client)

@@ -43,6 +43,7 @@ struct bench_params {
     unsigned nodes;            /* simulated: hosts of clients */
     bool partitioned;          /* simulated: the locks lie on these hosts, too, in parts; no `residents` then, but: */
     uint64_t local;            /* thousandths of the operations that are on locks of the client's own host */
+    bool by_key;               /* partitioned: the number that chooses the lock also says whether it is a local operation */
     bool parted;               /* simulated, packet designs: the same, of locks by ranges of as many as there are hosts */
     unsigned residents;        /* simulated: clients that run on the host of the lock memory */
     unsigned clients;
@@ -163,6 +164,7 @@ struct bench_window {
     struct zipf zipf;
     struct validator *validators;
     uint64_t *counts;                       /* operations that count, by client */
+    uint64_t *core_free_ns;                 /* of each core that clients take turns on, by host */
     struct hist hist, types[TXN_TYPES_MAX]; /* of transactions by type, too */
     uint64_t start_ns, end_ns;              /* virtual: of the measuring, and of the last operation in it */
     uint64_t ops;
@@ -184,6 +186,10 @@ void bench_window_close(struct bench_window *w);
  * turn no other client joins it. */
 bool bench_measures(const struct bench_window *w);
 bool bench_is_over(const struct bench_window *w, unsigned client);
+
+/* The client's own core works for it. Returns how long that takes, with the turns of the host's other clients on that core before.
+ */
+uint64_t bench_core(struct bench_window *w, unsigned client, uint64_t ns);
 
 /* An operation that counts has ended. */
 void bench_count(struct bench_window *w, unsigned client, enum pawl_mode mode, uint64_t acquire_ns, uint64_t release_begin_ns);

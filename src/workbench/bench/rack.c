@@ -52,12 +52,27 @@ static void mark(struct bench_rack *b)
     b->ended = b->ended || !bench_measures(&b->window);
 }
 
+static void work_on_core(struct actor *a, uint64_t ns)
+{
+    struct bench_rack *b = a->user;
+    if (ns)
+        a->ops->sleep(a, bench_core(&b->window, a->client, ns));
+}
+
+/* What the client's own core spends on one lock and unlock. */
+static uint64_t cycle_ns(const struct actor *a)
+{
+    const struct bench_rack *b = a->user;
+    return model_get(b->window.params->model, MODEL_client_cycle_ns);
+}
+
 static int cycle(struct actor *a, struct workload_op op)
 {
     struct bench_rack *b = a->user;
     const struct workload *w = &b->window.params->workload;
     struct validation inside;
     struct hold h;
+    work_on_core(a, cycle_ns(a));
     uint64_t begin = bench_now(&b->window);
     int rc;
     /* If all its requests are still being released, it waits until the servers have acknowledged one. */
@@ -67,8 +82,7 @@ static int cycle(struct actor *a, struct workload_op op)
         return rc;
     uint64_t took = bench_now(&b->window) - begin;
     b->window.out->violations += validator_enter(&b->window.validators[op.lock], op.mode, h.token, &inside);
-    if (w->hold_ns)
-        a->ops->sleep(a, w->hold_ns);
+    work_on_core(a, w->hold_ns);
     b->window.out->violations += validator_leave(&inside);
     uint64_t release_begin = bench_now(&b->window);
     rc = a->ops->unlock(a, &h);
@@ -92,6 +106,7 @@ static int txn_lock(void *ctx, unsigned at, const struct txn_lock *l, uint64_t d
 {
     struct txn_actor *t = ctx;
     int rc;
+    work_on_core(t->actor, cycle_ns(t->actor));
     while ((rc = t->actor->ops->lock(t->actor, pawl_id(l->lock), l->mode, deadline, &t->holds[at])) == -PAWL_ELIMIT)
         t->actor->ops->sleep(t->actor, NS_PER_US);
     return rc;
@@ -102,6 +117,7 @@ static int txn_lock_all(void *ctx, const struct txn *txn, uint64_t deadline)
     struct txn_actor *t = ctx;
     pawl_want wants[TXN_LOCKS_MAX];
     int rc;
+    work_on_core(t->actor, txn->count * cycle_ns(t->actor));
     for (unsigned i = 0; i < txn->count; i++)
         wants[i] = (pawl_want){.key = pawl_id(txn->locks[i].lock), .mode = txn->locks[i].mode};
     while ((rc = t->actor->ops->lock_all(t->actor, wants, txn->count, deadline, t->holds)) == -PAWL_ELIMIT)
@@ -134,29 +150,32 @@ static void txn_pause(void *ctx, uint64_t ns)
     t->actor->ops->sleep(t->actor, ns);
 }
 
+static void txn_work(void *ctx, uint64_t ns)
+{
+    const struct txn_actor *t = ctx;
+    work_on_core(t->actor, ns);
+}
+
 static const struct txn_calls txn_calls = {.lock = txn_lock,
                                            .lock_all = txn_lock_all,
                                            .unlock = txn_unlock,
                                            .token = txn_token,
                                            .now = txn_now,
                                            .pause = txn_pause,
+                                           .work = txn_work,
                                            .forever = DEADLINE_NEVER};
 
 static int transaction(struct actor *a)
 {
     struct bench_rack *b = a->user;
-    const struct workload *w = &b->window.params->workload;
     struct txn_actor t = {.actor = a};
     struct txn_run r = {.calls = &txn_calls,
                         .ctx = &t,
                         .validators = b->window.validators,
-                        .hold_ns = w->hold_ns,
-                        .timeout_ns = w->timeout_ns,
-                        .together = w->together,
                         .exclusive = !(b->window.design->features & DESIGN_SHARED)};
     struct txn txn;
-    txn_next(&b->txns[a->client], &txn);
-    int rc = txn_run(&r, &txn);
+    txn_run_init(&r, &b->window.params->workload);
+    int rc = txn_run(&r, &b->txns[a->client], &txn);
     b->window.out->violations += r.violations;
     if (bench_now(&b->window) >= b->window.start_ns)
         mark(b);

@@ -142,8 +142,7 @@ static bool transaction(struct bench_shm *b, unsigned number, struct txn_stream 
 {
     struct client_report *r = &b->reports[number];
     struct txn txn;
-    txn_next(stream, &txn);
-    int rc = txn_run(run, &txn);
+    int rc = txn_run(run, stream, &txn);
     r->violations += run->violations;
     r->timeouts += run->aborted;
     if (rc) {
@@ -163,15 +162,11 @@ static void work_transactions(struct bench_shm *b, unsigned number, pawl *p)
     struct client_report *r = &b->reports[number];
     const struct workload *w = &b->params->workload;
     struct txn_client client = {.p = p, .workload = w};
-    struct txn_run run = {.calls = &txn_calls,
-                          .ctx = &client,
-                          .validators = b->validators,
-                          .hold_ns = w->hold_ns,
-                          .timeout_ns = w->timeout_ns,
-                          .together = w->together,
-                          .exclusive = !(b->design->features & DESIGN_SHARED)};
+    struct txn_run run = {
+        .calls = &txn_calls, .ctx = &client, .validators = b->validators, .exclusive = !(b->design->features & DESIGN_SHARED)};
     struct txn_stream stream;
     uint64_t share = bench_share(b->params, number), done = 0;
+    txn_run_init(&run, w);
     txn_start(&stream, w->txn, number, b->params->clients, w->seed + b->round);
     while (!__atomic_load_n(&b->control->stop, __ATOMIC_RELAXED) && (!b->params->ops || done < share)) {
         if (!transaction(b, number, &stream, &run, &done))

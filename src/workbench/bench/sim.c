@@ -14,6 +14,7 @@
 #define SPARE_FOR_DEATHS 1024           /* slots: as many as die within a lease or two */
 #define GATHER_NS (20 * NS_PER_US)      /* how often a client that is ready looks whether all are */
 #define IO_TURN_NS (5 * NS_PER_US)      /* how often one whose turn it is not looks whether it is */
+#define TXN_ROW_BYTES 64                /* ShiftLock's artifact, client.rs */
 #define LOOK_EVERY 64                   /* operations between two updates of the progress line */
 
 struct sim_client {
@@ -137,6 +138,12 @@ static void move_data(struct cluster_task *t, const struct workload_op *op)
     cluster_sleep(t, io_move(&b->wires, from, to, op->bytes, bench_now(&b->window)) - bench_now(&b->window));
 }
 
+static void work_on_core(struct cluster_task *t, uint64_t ns)
+{
+    if (ns)
+        cluster_sleep(t, bench_core(&bench_of(t)->window, t->client->id, ns));
+}
+
 /* One lock and unlock. */
 static int cycle(struct cluster_task *t, struct workload_op op)
 {
@@ -146,6 +153,7 @@ static int cycle(struct cluster_task *t, struct workload_op op)
     struct validation inside;
     char text[WORKLOAD_NAME_LEN];
     struct hold h;
+    work_on_core(t, model_get(b->window.params->model, MODEL_client_cycle_ns));
     uint64_t begin = bench_now(&b->window), lock = op.lock;
     const struct locker *locker = locker_of(t, &lock);
     struct step_clock *clock = start_clock(locker, &b->clients[t->client->id]);
@@ -163,8 +171,7 @@ static int cycle(struct cluster_task *t, struct workload_op op)
     b->window.out->violations += enter(b, t, &op, &h, &inside);
     if (op.bytes)
         move_data(t, &op);
-    if (w->hold_ns)
-        cluster_sleep(t, w->hold_ns);
+    work_on_core(t, w->hold_ns);
     b->window.out->violations += leave(b, t, &op, &inside);
     if (b->window.params->deaths && bench_measures(&b->window) &&
         rng_chance(&b->clients[t->client->id].stream.random, 1, b->window.params->deaths))
@@ -188,6 +195,7 @@ static int cycle(struct cluster_task *t, struct workload_op op)
 struct txn_task {
     struct cluster_task *task;
     struct hold holds[TXN_LOCKS_MAX];
+    _Alignas(8) unsigned char row[TXN_ROW_BYTES];
 };
 
 static int txn_lock(void *ctx, unsigned at, const struct txn_lock *l, uint64_t deadline)
@@ -197,6 +205,7 @@ static int txn_lock(void *ctx, unsigned at, const struct txn_lock *l, uint64_t d
     uint64_t lock = l->lock;
     const struct locker *locker = locker_of(t->task, &lock);
     const struct workload *w = &bench_of(t->task)->window.params->workload;
+    work_on_core(t->task, model_get(bench_of(t->task)->window.params->model, MODEL_client_cycle_ns));
     return locker_lock(locker, workload_key(w, lock, text), l->mode, deadline, &t->holds[at]);
 }
 
@@ -224,24 +233,41 @@ static void txn_pause(void *ctx, uint64_t ns)
     cluster_sleep(t->task, ns);
 }
 
-static const struct txn_calls txn_calls = {
-    .lock = txn_lock, .unlock = txn_unlock, .token = txn_token, .now = txn_now, .pause = txn_pause, .forever = DEADLINE_NEVER};
+static void txn_work(void *ctx, uint64_t ns)
+{
+    struct txn_task *t = ctx;
+    work_on_core(t->task, ns);
+}
+
+/* The row of a lock. Each client has one, behind the locks: to the NIC all rows are alike. */
+static int txn_move(void *ctx, enum pawl_mode mode)
+{
+    struct txn_task *t = ctx;
+    const struct sim_host *node = bench_of(t->task)->cluster.nodes[0].host;
+    fab_addr row = FAB_ADDR(node->id, node->memory_bytes - (uint64_t)(t->task->client->id + 1) * TXN_ROW_BYTES);
+    return mode == PAWL_SHARED ? fab_read(t->task->ep, row, t->row, sizeof t->row)
+                               : fab_write(t->task->ep, row, t->row, sizeof t->row);
+}
+
+#define TXN_CALLS                                                                                                                  \
+    .lock = txn_lock, .unlock = txn_unlock, .token = txn_token, .now = txn_now, .pause = txn_pause, .work = txn_work,              \
+    .forever = DEADLINE_NEVER
+
+static const struct txn_calls txn_calls = {TXN_CALLS}, data_calls = {TXN_CALLS, .move = txn_move};
 
 static int transaction(struct cluster_task *task)
 {
     struct bench_sim *b = bench_of(task);
-    const struct workload *w = &b->window.params->workload;
     struct txn_task t = {.task = task};
-    struct txn_run r = {.calls = &txn_calls,
+    struct txn_run r = {.calls = b->window.params->workload.moves_data ? &data_calls : &txn_calls,
                         .ctx = &t,
                         .validators = b->window.validators,
-                        .hold_ns = w->hold_ns,
-                        .timeout_ns = w->timeout_ns,
-                        .exclusive = !(b->window.design->features & DESIGN_SHARED)};
+                        /* Shared holds that end by themselves are no use to transactions (ShiftLock's artifact, client.rs). */
+                        .exclusive = !(b->window.design->features & DESIGN_SHARED) || b->window.design->ends};
     struct fab_counts before = task->ep->counts;
     struct txn txn;
-    txn_next(&b->clients[task->client->id].txns, &txn);
-    int rc = txn_run(&r, &txn);
+    txn_run_init(&r, &b->window.params->workload);
+    int rc = txn_run(&r, &b->clients[task->client->id].txns, &txn);
     b->window.out->violations += r.violations;
     mark(b);
     if (rc || !bench_measures(&b->window))
@@ -284,6 +310,15 @@ static void gather(struct cluster_task *t)
         cluster_sleep(t, b->window.start_ns - b->window.params->warmup_ns - bench_now(&b->window));
 }
 
+/* As the generator of ALock's artifact does (setup.h): one number from 1 on, local if its last two digits are below the percentage.
+ * A local one stands for a lock of the own host. */
+static uint64_t lock_by_key(struct bench_sim *b, struct workload_stream *s, unsigned home)
+{
+    const struct bench_params *p = b->window.params;
+    uint64_t number = 1 + workload_lock(s), own = (p->workload.locks - home + p->nodes - 1) / p->nodes;
+    return number % 100 * 10 < p->local ? number % own * p->nodes + home : number - 1;
+}
+
 /* On a lock of the client's own host, or of another host. */
 static struct workload_op next_op(struct bench_sim *b, const struct cluster_task *t)
 {
@@ -292,6 +327,10 @@ static struct workload_op next_op(struct bench_sim *b, const struct cluster_task
     if (!b->window.params->partitioned || b->window.params->nodes == 1)
         return op;
     unsigned home = partition_home(&b->partition, t->client->id);
+    if (b->window.params->by_key) {
+        op.lock = lock_by_key(b, s, home);
+        return op;
+    }
     bool local = rng_chance(&s->random, b->window.params->local, 1000);
     while ((partition_host(&b->partition, op.lock) == home) != local)
         op.lock = workload_lock(s);
@@ -347,6 +386,7 @@ static struct cluster_params cluster_of(struct bench_sim *b)
                      : p->workload.max_units   ? p->workload.max_units
                                                : p->workload.units,
         .clients = p->clients,
+        .data_bytes = p->workload.moves_data ? (uint64_t)p->clients * TXN_ROW_BYTES : 0,
         .spare_slots = p->deaths ? SPARE_FOR_DEATHS : 0,
         .residents = p->residents,
         .hosts = p->nodes,

@@ -16,7 +16,9 @@ struct txn_calls {
     uint64_t (*token)(void *ctx, unsigned at);
     uint64_t (*now)(void *ctx);
     void (*pause)(void *ctx, uint64_t ns);
-    uint64_t forever; /* the deadline that never comes */
+    void (*work)(void *ctx, uint64_t ns);     /* occupies the client's core; null: a pause */
+    int (*move)(void *ctx, enum pawl_mode m); /* the data under one lock: PAWL_SHARED: fetched, else written; null: none are */
+    uint64_t forever;                         /* the deadline that never comes */
 };
 
 struct txn_run {
@@ -25,6 +27,7 @@ struct txn_run {
     struct validator *validators; /* by lock */
     uint64_t hold_ns, timeout_ns; /* timeout 0: none */
     bool together;                /* all locks by one call */
+    bool retries;                 /* one that was given up is tried again */
     bool exclusive;               /* the design has no shared locks: readers exclude each other */
     /* Results of one transaction: */
     uint64_t locked_ns; /* from its begin until it had all locks */
@@ -32,7 +35,10 @@ struct txn_run {
     bool aborted; /* it did not get all of them, and gave back those that it had */
 };
 
-/* 0, or an error after which the client cannot go on. */
-int txn_run(struct txn_run *r, struct txn *t);
+/* What the workload says. */
+void txn_run_init(struct txn_run *r, const struct workload *w);
+
+/* The client's next transaction, which is left in *t. 0, or an error after which the client cannot go on. */
+int txn_run(struct txn_run *r, struct txn_stream *s, struct txn *t);
 
 #endif

@@ -40,8 +40,7 @@ static uint64_t any_row(struct txn_stream *s, uint64_t warehouse, enum table tab
     return row(warehouse, table, rng_below(&s->random, tables[table].locks));
 }
 
-/* TPC-C's non-uniform draw of 0 to n - 1. */
-static uint64_t non_uniform(struct txn_stream *s, uint64_t a, uint64_t n)
+uint64_t tpcc_non_uniform(struct txn_stream *s, uint64_t a, uint64_t n)
 {
     return (rng_below(&s->random, a) | rng_below(&s->random, n)) % n;
 }
@@ -49,7 +48,7 @@ static uint64_t non_uniform(struct txn_stream *s, uint64_t a, uint64_t n)
 static uint64_t customer(struct txn_stream *s, uint64_t warehouse)
 {
     bool by_name = rng_chance(&s->random, BY_NAME_PERCENT, 100);
-    return row(warehouse, CUSTOMER, by_name ? non_uniform(s, 256, 1000) : non_uniform(s, 1024, 3000));
+    return row(warehouse, CUSTOMER, by_name ? tpcc_non_uniform(s, 256, 1000) : tpcc_non_uniform(s, 1024, 3000));
 }
 
 static uint64_t warehouse_of(struct txn_stream *s, unsigned host)
@@ -104,18 +103,22 @@ static void stock_level(struct txn_stream *s, uint64_t w, struct txn *out)
     txn_add(out, any_row(s, w, STOCK), PAWL_SHARED);
 }
 
+enum tpcc_type tpcc_draw_type(struct txn_stream *s)
+{
+    static const uint8_t percent[TPCC_TYPES] = {45, 43, 4, 4, 4};
+    uint64_t draw = rng_below(&s->random, 100);
+    unsigned type = 0;
+    while (draw >= percent[type])
+        draw -= percent[type++];
+    return type;
+}
+
 void tpcc_next(struct txn_stream *s, struct txn *out)
 {
-    static const struct {
-        uint8_t percent;
-        void (*make)(struct txn_stream *s, uint64_t w, struct txn *out);
-    } types[TPCC_TYPES] = {[TPCC_NEW_ORDER] = {45, new_order},
-                           [TPCC_PAYMENT] = {43, payment},
-                           [TPCC_ORDER_STATUS] = {4, order_status},
-                           [TPCC_DELIVERY] = {4, delivery},
-                           [TPCC_STOCK_LEVEL] = {4, stock_level}};
-    uint64_t draw = rng_below(&s->random, 100);
-    while (draw >= types[out->type].percent)
-        draw -= types[out->type++].percent;
-    types[out->type].make(s, warehouse_of(s, s->host), out);
+    static void (*const make[TPCC_TYPES])(struct txn_stream * s, uint64_t w, struct txn * out) = {
+        [TPCC_NEW_ORDER] = new_order, [TPCC_PAYMENT] = payment,         [TPCC_ORDER_STATUS] = order_status,
+        [TPCC_DELIVERY] = delivery,   [TPCC_STOCK_LEVEL] = stock_level,
+    };
+    out->type = tpcc_draw_type(s);
+    make[out->type](s, warehouse_of(s, s->host), out);
 }

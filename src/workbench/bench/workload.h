@@ -30,6 +30,8 @@ struct workload {
     const struct txn_params *txn; /* transactions instead of single locks; null: none */
     uint64_t timeout_ns;          /* of a transaction, from its begin; 0: none */
     bool together;                /* a transaction takes all its locks by one call */
+    bool retries;                 /* one that was given up is tried again after a while; else it is forgotten */
+    bool moves_data;              /* simulated, one-sided: it READs 64 bytes for every lock, and WRITEs them for exclusive ones */
     uint64_t held;                /* ranges that are held all the while, in the upper half; clients then use the lower */
 };
 

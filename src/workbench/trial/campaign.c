@@ -467,20 +467,6 @@ bool campaign_has_beside(const struct design *d)
     return d->features & DESIGN_BAST;
 }
 
-struct model campaign_quick_model(void)
-{
-    static const struct {
-        const char *name;
-        uint64_t value;
-    } quick[] = {{"propagation_ns", 5},   {"outbound_ns", 5},       {"inbound_read_ns", 5},
-                 {"inbound_write_ns", 5}, {"inbound_atomic_ns", 5}, {"rmw_window_ns", 5},
-                 {"jitter_ns", 20},       {"atomic_same_ns", 10},   {"store_drain_ns", 2000}};
-    struct model m = *model_find("default");
-    for (unsigned i = 0; i < countof(quick); i++)
-        model_set(&m, quick[i].name, quick[i].value);
-    return m;
-}
-
 static struct model choose_model(const struct campaign_params *p)
 {
     uint64_t drawn = mix64(p->seed ^ MODEL_SALT);
@@ -491,8 +477,8 @@ static struct model choose_model(const struct campaign_params *p)
         return *model_find("default");
     while (model_at(models))
         models++;
-    unsigned choice = (unsigned)(drawn / MODEL_ONE_IN % (models + 1));
-    return choice < models ? *model_at(choice) : campaign_quick_model();
+    assert(models);
+    return *model_at((unsigned)(drawn / MODEL_ONE_IN % models));
 }
 
 int campaign_run(const struct campaign_params *p, struct campaign_result *out)

@@ -47,9 +47,6 @@ struct campaign_result {
     uint64_t faults[FAULT_KINDS];
 };
 
-/* A fabric as quick as local memory, and store buffers that drain slowly: here a missing fence shows. */
-struct model campaign_quick_model(void);
-
 /* Those of the faults that a campaign of this design can have: it tolerates them; or they strike the coordinator, and the simulated
  * rack of this design has one. */
 uint32_t campaign_faults(const struct design *d, uint32_t faults);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The work of a campaign's clients, and of the auditor afterwards. */
+#include "designs/packet/requests.h"
 #include "workbench/trial/campaign_ops.h"
 
 #include <errno.h>
@@ -65,6 +66,8 @@ static int audit_lock(struct actor *a, uint64_t lock)
     if (c->design->packet &&
         c->rack.coordinator) /* the last: of a host that is gone, and may use the index that the name is to get */
         patience_ns = patience_ns * COORDINATOR_LEASES + c->rack.params.member_ns;
+    if (c->design->packet) /* a granter that waits says nothing: the request comes again after the longest pause at the latest */
+        patience_ns += c->rack.params.retry_ns << REQUEST_RETRY_DOUBLINGS;
     int rc = a->ops->query(a, key, &state);
     if (!rc && state.mode)
         oracle_violation(&c->oracle, "I11: lock %" PRIu64 " is held (mode %u, %u holders) when all have released it", lock,

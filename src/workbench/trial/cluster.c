@@ -149,7 +149,7 @@ static int add_node(struct cluster *c, struct cluster_node *n, uint64_t space_by
     n->seen = sim_alloc(cluster_slots(&c->params) * sizeof *n->seen);
     if (!n->host || !n->seen)
         return -ENOMEM;
-    int rc = sim_host_memory(n->host, space_bytes + homes);
+    int rc = sim_host_memory(n->host, space_bytes + homes + c->params.data_bytes);
     n->host->server = true;
     n->process = sim_process_new(n->host);
     return rc ? rc : n->process ? 0 : -ENOMEM;

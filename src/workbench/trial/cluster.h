@@ -92,6 +92,7 @@ struct cluster_params {
     enum pawl_keys keys;
     uint64_t capacity;
     uint64_t range_units, range_max; /* designs with ranges; 0: the layout's own */
+    uint64_t data_bytes;             /* of each node, behind everything else, for the work of clients */
     unsigned nodes;                  /* 0: one */
     unsigned clients;
     unsigned spare_slots; /* for sessions that are lost and not yet recovered from; 0: a few */

@@ -52,6 +52,7 @@ static struct campaign_params params_of(const struct hunt_params *p, uint64_t ta
     bool faultless = !p->campaign && campaign == CAMPAIGN_FIXED && drawn / FIXED_ONE_IN % FAULTLESS_ONE_IN == 0;
     return (struct campaign_params){
         .design = d,
+        .model = p->model,
         .faults = faultless ? 0 : campaign_faults(d, p->faults),
         .seed = seed,
         .campaign = p->campaign ? p->campaign : campaign,

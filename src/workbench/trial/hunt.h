@@ -31,11 +31,12 @@ struct hunt_params {
     const struct design *designs[HUNT_DESIGNS_MAX]; /* in turns */
     unsigned count;
     unsigned jobs;
-    uint64_t seed;    /* the first one: they go on from there */
-    uint64_t seeds;   /* of each design; 0: without bound */
-    uint64_t ns;      /* how long; UINT64_MAX: without bound */
-    uint64_t seed_ns; /* CPU time after which a seed counts as hanging */
-    uint32_t faults;  /* those that a design does not tolerate are left out */
+    uint64_t seed;             /* the first one: they go on from there */
+    uint64_t seeds;            /* of each design; 0: without bound */
+    uint64_t ns;               /* how long; UINT64_MAX: without bound */
+    uint64_t seed_ns;          /* CPU time after which a seed counts as hanging */
+    uint32_t faults;           /* those that a design does not tolerate are left out */
+    const struct model *model; /* of all runs; null: as campaigns draw it */
     enum hunt_on on;
     unsigned campaign;                                       /* 0: mostly swarm, sometimes fixed (some without faults) or beside */
     const volatile sig_atomic_t *stop;                       /* not 0: interrupted */

@@ -346,6 +346,15 @@ void rack_host_place(struct rack_member *m, unsigned server, uint32_t life)
     rack_host_flush(h);
 }
 
+void rack_host_grow(struct rack_member *m, uint64_t locks)
+{
+    struct rack_host *h = container_of(m, struct rack_host, member);
+    if (!h->rack->design->host_grow || locks > h->rack->config.locks)
+        return;
+    h->rack->design->host_grow(h->memory, locks, rack_host_outbox(h));
+    rack_host_flush(h);
+}
+
 void rack_host_switch_gone(struct rack_member *m, unsigned rack)
 {
     struct rack_host *h = container_of(m, struct rack_host, member);
@@ -373,7 +382,7 @@ void rack_host_ended(struct rack_member *m)
 static int pool_bind(struct rack_host *h)
 {
     struct rack *r = h->rack;
-    return sim_wire_bind(r->wire, h->agent, PORT_POOL, r->params.pool_cores, model_get(r->sim.model, MODEL_server_service_ns),
+    return sim_wire_bind(r->wire, h->agent, PORT_POOL, r->params.pool_cores, model_get(r->sim.model, MODEL_agent_service_ns),
                          host_packet, h);
 }
 

@@ -183,6 +183,7 @@ struct rack {
     uint64_t longest_ns;       /* lock lease that was in force */
     struct rack_rules rules;
     const struct packet_head *next_part; /* RACK_BATCH_TWICE */
+    struct rack_back *back;              /* the answer to the datagram that the switch is deciding; null: to a packet */
     unsigned loser, winner;              /* of shards, in the change under way */
     struct {                             /* a host that does not reach one of the switches */
         uint32_t host;
@@ -332,6 +333,7 @@ uint32_t rack_sim_host(const struct rack *r, const struct rack_member *from, str
 
 void rack_host_welcome(struct rack_member *m);
 void rack_host_ended(struct rack_member *m);
+void rack_host_grow(struct rack_member *m, uint64_t locks);                  /* the space has at least so many */
 void rack_host_switch_gone(struct rack_member *m, unsigned rack);            /* another switch has, or will have, the place */
 uint32_t rack_host_racks(const struct rack_member *m);                       /* in which the host has a lease, a bit each */
 void rack_host_place(struct rack_member *m, unsigned server, uint32_t life); /* another lock server has, or will have, the place */

@@ -232,23 +232,48 @@ static int actor_hold_call(struct actor *a, const struct hold *h, uint64_t deadl
     return rc ? rc : take_reply(c, h->record, call);
 }
 
-static int actor_unlock(struct actor *a, const struct hold *h)
+/* Its packets leave with the host's next ones. *at_once: the design's short way did it, which takes its time. */
+static int release(struct actor *a, const struct hold *h, bool *at_once)
 {
     struct rack_client *c = rack_task_of(a)->client;
-    if (!rack_client_valid(c))
-        return -PAWL_ELOST;
     const struct packet_design *d = design_of(c);
     if (c->rack->params.watch_waits)
         waits_released(&c->rack->waits, number_of(a), h->record, sim_now(&c->rack->sim));
     if (d->local_release)
         rack_host_changes_alone(c->host);
-    if (d->local_release && !d->local_release(c->host->memory, h->record, rack_clock(c->host))) {
+    *at_once = d->local_release && !d->local_release(c->host->memory, h->record, rack_clock(c->host));
+    return *at_once ? 0 : d->release(c->host->memory, h->record, rack_clock(c->host), rack_host_outbox(c->host));
+}
+
+static int actor_unlock(struct actor *a, const struct hold *h)
+{
+    struct rack_client *c = rack_task_of(a)->client;
+    bool at_once;
+    if (!rack_client_valid(c))
+        return -PAWL_ELOST;
+    int rc = release(a, h, &at_once);
+    if (at_once)
         take_time(c, a->task);
-        return 0;
-    }
-    int rc = d->release(c->host->memory, h->record, rack_clock(c->host), rack_host_outbox(c->host));
-    rack_host_flush(c->host);
+    else
+        rack_host_flush(c->host);
     return rc;
+}
+
+static void actor_unlock_all(struct actor *a, const struct hold *holds, unsigned count, int *rc)
+{
+    struct rack_client *c = rack_task_of(a)->client;
+    unsigned short_ways = 0, left = 0;
+    for (unsigned i = 0; i < count; i++) {
+        bool at_once = false, valid = rack_client_valid(c);
+        rc[i] = valid ? release(a, &holds[i], &at_once) : -PAWL_ELOST;
+        rack_host_commit(c->host);
+        short_ways += at_once;
+        left += valid && !at_once;
+    }
+    if (left)
+        rack_host_flush(c->host);
+    while (short_ways--)
+        take_time(c, a->task);
 }
 
 static int actor_convert(struct actor *a, struct hold *h, enum pawl_mode mode, uint64_t deadline)
@@ -475,6 +500,7 @@ const struct actor_ops rack_actor_ops = {
     .lock_call = actor_lock_call,
     .hold_call = actor_hold_call,
     .unlock = actor_unlock,
+    .unlock_all = actor_unlock_all,
     .convert = actor_convert,
     .wanted = actor_wanted,
     .set_value = rack_set_value,

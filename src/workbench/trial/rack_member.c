@@ -237,6 +237,7 @@ static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
             m->switches[i] = b->switches[i];
         }
     m->until_ns = until;
+    rack_host_grow(m, b->packet.head.index);
     if (!take_place(m, b))
         return;
     if (b->packet.role)

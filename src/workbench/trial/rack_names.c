@@ -60,9 +60,10 @@ int rack_find(struct actor *a, uint64_t key, uint64_t deadline, struct packet_as
         if (t->question.answered && !first)
             first = t->question.name.round;
         bool current = t->question.answered && host_names_current(&h->names, t->question.name.round);
-        if (current && !t->question.code)
+        if (current && !t->question.code) {
+            rack_host_grow(&h->member, t->question.name.index + 1); /* the space may have grown since the host joined */
             h->known[key] = t->question.name;
-        else if (rc == -ECANCELED || sim_now(sim) >= until)
+        } else if (rc == -ECANCELED || sim_now(sim) >= until)
             return rc == -ECANCELED ? rc : -ETIMEDOUT;
         else if (current && t->question.code == -ENOSPC)
             return -ENOSPC;

@@ -62,6 +62,21 @@ static void grant_next(struct rack *r, const struct sim_packet *leaving)
     sim_switch_emit(r->wire, &copy);
 }
 
+/* The answer to a datagram with several packets, as a switch in the kernel makes it: answers take the place of their parts. */
+struct rack_back {
+    struct sim_packet packet;
+    uint32_t at, len; /* the part that is decided, */
+    bool answered;    /* and whether it is the answer now */
+};
+
+/* Whether the packet goes back as a part of the datagram that came. */
+static bool answers_part(const struct rack *r, const struct sim_packet *leaving)
+{
+    const struct rack_back *b = r->back;
+    return b && r->outbox.packets == 1 && leaving->len == b->len && leaving->to.host == b->packet.to.host &&
+           leaving->to.port == b->packet.to.port && !MISTAKE(r->config.mistakes, RACK_BATCH_TWICE);
+}
+
 static void switch_emit(struct rack *r, struct sim_packet *packet)
 {
     struct sim_packet leaving = {.from = packet->from};
@@ -75,6 +90,11 @@ static void switch_emit(struct rack *r, struct sim_packet *packet)
             continue;
         leaving.len = r->outbox.packet[i].len;
         memcpy(leaving.data, h, leaving.len);
+        if (answers_part(r, &leaving)) {
+            memcpy(r->back->packet.data + r->back->at, h, leaving.len);
+            r->back->answered = true;
+            continue;
+        }
         sim_switch_emit(r->wire, &leaving);
         if (MISTAKE(r->config.mistakes, RACK_BATCH_TWICE))
             grant_next(r, &leaving);
@@ -200,32 +220,39 @@ static void switch_part(struct rack *r, struct sim_wire *wire, struct sim_packet
     free(before);
 }
 
-/* Each part as a packet of its own. */
+/* Each part as a packet of its own. What is not answered in the datagram itself leaves singly, as the packets of a switch in user
+ * space may. */
 static void switch_parts(struct rack *r, struct sim_wire *wire, const struct sim_packet *packet)
 {
     const struct packet_head *h;
-    struct sim_packet back = {.from = packet->to, .to = packet->from, .len = packet->len};
-    struct many_front *front = (struct many_front *)(void *)back.data;
+    struct rack_back back = {.packet = {.from = packet->to, .to = packet->from, .len = packet->len}, .at = 0};
+    struct many_front *front = (struct many_front *)(void *)back.packet.data;
     _Alignas(8) uint8_t data[SIM_PACKET_MAX];
-    uint32_t at = 0, len;
+    uint32_t at = 0;
+    bool returns = false, here = packet->to.host == SIM_WIRE_SWITCH;
     memcpy(data, packet->data, packet->len);
-    memcpy(back.data, packet->data, packet->len);
+    memcpy(back.packet.data, packet->data, packet->len);
     if (!many_sound(data, packet->len) || many_is_answer(data))
         return;
-    for (unsigned i = 0; (h = many_next(data, &i, &at, &len));) {
-        struct sim_packet part = {.from = packet->from, .to = packet->to, .len = len};
-        bool singly = packet->to.host == SIM_WIRE_SWITCH && goes_singly(r, h);
-        front->many.singly |= (uint16_t)(singly << (i - 1));
-        front->many.settled |= (uint16_t)(!singly << (i - 1));
-        memcpy(part.data, h, len);
+    for (unsigned i = 0; (h = many_next(data, &i, &at, &back.len));) {
+        struct sim_packet part = {.from = packet->from, .to = packet->to, .len = back.len};
+        bool singly = here && goes_singly(r, h);
+        memcpy(part.data, h, back.len);
         bool last = i == front->many.count;
         r->next_part = last ? NULL : (const struct packet_head *)(const void *)(data + at);
+        back.at = at - back.len;
+        back.answered = false;
+        r->back = here ? &back : NULL;
         if (!singly)
             switch_part(r, wire, &part, last);
+        r->back = NULL;
+        front->many.singly |= (uint16_t)(singly << (i - 1));
+        front->many.settled |= (uint16_t)((!singly && !back.answered) << (i - 1));
+        returns |= singly || back.answered;
     }
     r->next_part = NULL;
-    if (front->many.singly)
-        sim_switch_emit(wire, &back);
+    if (returns)
+        sim_switch_emit(wire, &back.packet);
 }
 
 /* Lock packets of the design go through its program, others their way. */
