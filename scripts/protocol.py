@@ -32,7 +32,7 @@ CONCERNS = [
     ("src/designs/shiftlock/", ["shiftlock", "shiftlock64"], ["sim/each_request=shiftlock", "unit/each_verb", "sim/shiftlock_unit",
                                                                "shm/contract=shiftlock", "shm/contract=shiftlock64", "sim/shiftlock"]),
     ("src/designs/alock/", ["alock"], ["unit/alock", "sim/each_request=alock", "sim/alock"]),
-    ("src/designs/citron/", ["citron"], ["unit/citron_tree", "unit/citron_steps", "unit/each_verb", "sim/citron_layout", "sim/citron_tickets",
+    ("src/designs/citron/", ["citron"], ["unit/citron_tree", "unit/citron_steps", "unit/each_verb", "sim/citron_layout", "sim/citron_tickets", "sim/citron_remains",
                                          "sim/citron_crowd", "sim/citron_cost", "shm/ranges=citron", "sim/ranges",
                                          "sim/each_request=citron", "shm/contract=citron", "sim/inspect", "sim/citron"]),
     ("src/designs/mutex/", ["mutex"], ["shm/ranges", "shm/contract=mutex", "sim/ranges"]),

@@ -250,15 +250,16 @@ static void json_excerpt(struct json *j, const struct excerpt *e)
     json_end(j);
 }
 
+/* The commands come last: a log that is cut keeps its end. */
 static void print_failure(const struct hunt_failure *f, const struct excerpt *e, const char *first, unsigned runs)
 {
     char command[REPLAY_LEN];
     command_text(command, f);
+    print_excerpt(e);
     printf("%s, seed %" PRIu64 ": %s\n", f->params.design->name, f->params.seed, f->why);
     printf("Found by:   %s\n", first);
     if (!opts.no_shrink)
         printf("Cut to:     %s\n            (%u runs)\n", command, runs);
-    print_excerpt(e);
 }
 
 static void json_failure(struct json *j, const struct hunt_failure *f, const struct excerpt *e, const char *first, unsigned runs)

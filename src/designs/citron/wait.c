@@ -127,7 +127,8 @@ int job_wait(struct citron_job *j, const struct fab_cond *cond, uint64_t *seen)
         return -PAWL_ELOST;
     if (!in_vain)
         return 0;
-    j->wait.patience_ns = min_u64(2 * j->wait.patience_ns, max_u64(j->seat->space->check_ns, j->policy.patience_ns));
+    uint64_t longer_ns = max_u64(2 * j->wait.patience_ns, j->policy.patience_ns);
+    j->wait.patience_ns = min_u64(longer_ns, max_u64(j->seat->space->check_ns, j->policy.patience_ns));
     rc = citron_give_way(j);
     return rc ? rc : 1;
 }
@@ -149,7 +150,7 @@ int job_wait_at(struct citron_job *j, struct tree_node n, bool spill, const stru
         return rc;
     rc = citron_repair(j, n, spill);
     if (rc == CITRON_REPAIRED)
-        j->wait.patience_ns = j->policy.patience_ns; /* where one count was wrong, others may be */
+        j->wait.patience_ns = 0; /* where one count was wrong, others may be: the next one is counted anew at once */
     if (rc >= 0)
         rc = fab_read64(j->seat->ep, cond->addr, seen);
     return rc < 0 && rc != -EAGAIN ? seat_retry(j->seat, rc) : 0;
