@@ -12,6 +12,7 @@
  * Dividing locks anew. A switch that loses locks uses the new rules, in another life, or is away, before the switch that gets them
  * hears of the new rules (rules.h; designs/fisslock/racks.c says why that is enough). */
 #include "cluster/coordinator_internal.h"
+#include "cluster/mistakes.h"
 
 #include <errno.h>
 
@@ -64,7 +65,8 @@ static bool is_away(const struct coordinator *c, unsigned i)
 {
     if (!c->switch_[i].away)
         return false;
-    for (uint16_t m = 1; m <= c->config.machines && !c->switch_[i].stopped; m++)
+    bool hasty = MISTAKE(c->config.mistakes, COORD_MISTAKE_HASTY);
+    for (uint16_t m = 1; m <= c->config.machines && !c->switch_[i].stopped && !hasty; m++)
         if (c->members[m].live && !net_addr_is(c->members[m].switches[i], none()))
             return false;
     return true;

@@ -35,10 +35,18 @@ uint64_t rack_member_clock(const struct rack_member *m)
     return m->host ? sim_host_clock(m->host, now) : now;
 }
 
+/* Whether it is the switch in the middle of the star, and reaches no coordinator. */
+static bool is_cut_off(const struct rack_member *m)
+{
+    return !m->host && sim_now(&m->rack->sim) < m->rack->switch_cut_ns;
+}
+
 /* ---- sending ---- */
 
 static void send_packet(const struct rack_member *m, const void *data, uint32_t len)
 {
+    if (is_cut_off(m))
+        return;
     struct sim_packet packet = {.from = address(m), .to = rack_sim_addr(coord_list_at(&m->coordinators)), .len = len};
     if (m->host) {
         sim_wire_send(m->rack->wire, packet.from, packet.to, data, len);
@@ -96,8 +104,13 @@ static void look(struct rack_member *m)
     struct rack *r = m->rack;
     if (m->role != COORD_SWITCH || !m->look_for || !r->design->switch_scan)
         return;
-    uint64_t found = r->design->switch_scan(r->switches[m->place], m->look_for, sim_now(&r->sim), &r->outbox);
-    rack_switch_flush(r);
+    struct rack_box *box = m->host ? container_of(m, struct rack_box, member) : NULL;
+    void *memory = box ? box->memory : r->switches[m->place];
+    uint64_t found = r->design->switch_scan(memory, m->look_for, rack_member_clock(m), &r->outbox);
+    if (box)
+        rack_box_flush(box);
+    else
+        rack_switch_flush(r);
     if (found == UINT64_MAX)
         return;
     uint16_t machine = m->look_for;
@@ -248,7 +261,7 @@ static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
 void rack_member_packet(struct rack_member *m, const void *data, uint32_t len)
 {
     const struct coord_packet *p = coord_check(data, len, 0);
-    if (!p || !m->running)
+    if (!p || !m->running || is_cut_off(m))
         return;
     if (m->joined && m->asked && coord_stands_by(&m->welcome.config.identity, p))
         coord_list_follow(&m->coordinators, p->at);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Faults of the coordinators of the simulated rack: their hosts crash or their processes are killed at any time; a disk is
  * full, or flips a bit; leaders are stopped, or do not reach etcd; an operator restarts them with another lease or with another
- * state, sets their clocks, and starts a lock server where there is no place for one. */
+ * state, sets their clocks, and starts a lock server or a switch where there is no place for one. */
 #include "lib/hash.h"
 #include "workbench/trial/rack_coordinator.h"
 
 #define STRIKES_MAX 12       /* on leaders, likewise */
 #define CRASHES_MAX 12       /* in the time in which faults strike, on average */
 #define SYNC_CRASH_ONE_IN 24 /* syncs */
-#define FLIP_BYTES 700u      /* at the end of the log: bits are flipped there, where something is */
+#define SALT_SWITCH UINT64_C(0x737769746368)
+#define FLIP_BYTES 700u /* at the end of the log: bits are flipped there, where something is */
 
 /* Some hosts reach neither the coordinator nor the lock servers for a while: an operator who restarts one thing often restarts
  * more. */
@@ -180,9 +181,69 @@ static void start_spare(void *arg, uint64_t tag)
     assert(!rc);
 }
 
+static void find_switch(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    (void)tag;
+    if (!r->switch_members[0].running)
+        rack_member_start(&r->switch_members[0]);
+}
+
+/* The switch is lost for a while, or reaches no coordinator and goes on with the hosts that it has, of which some do not reach a
+ * coordinator either. */
+static void lose_switch(struct rack *r, struct rng *random)
+{
+    struct sim *sim = &r->sim;
+    uint64_t lease = r->params.lease_ns, draw = rng_next(random);
+    uint64_t until =
+        min_u64(sim_now(sim) + 2 * lease + rng_below(random, 4 * (lease + r->coordinator->member_ns)), r->params.safety_ns);
+    rack_count_fault(r->coordinator, FAULT_PARTITION);
+    r->switch_cut_ns = until;
+    if (draw & 1) {
+        rack_member_stop(&r->switch_members[0]);
+        sim_at_background(sim, until, find_switch, r, 0);
+    }
+    for (unsigned c = 0; c < rack_coordinator_count(r); c++)
+        for (unsigned i = 0; i < r->params.hosts; i++)
+            if (draw >> (8 + i) & 1) {
+                sim_partition(sim, r->coordinator[c].host->id, r->hosts[i].host->id, until);
+                sim_partition(sim, r->hosts[i].host->id, r->coordinator[c].host->id, until);
+            }
+}
+
+/* A switch at another address, which asks for the place of the first one again and again. It is given the place only if no host can
+ * use the first one any more. Both may be lost later, and take the place of each other. */
+static void start_spare_switch(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    struct rng random;
+    rng_seed(&random, r->params.seed ^ mix64(SALT_SWITCH + tag));
+    if (!r->spare_switch.process) {
+        int rc = rack_box_add(r, &r->spare_switch, RACK_SWITCH, sim_host_new(&r->sim));
+        assert(!rc);
+    }
+    if (sim_now(&r->sim) >= r->params.safety_ns)
+        return;
+    if (r->sim.faults.active & FAULT_BIT(FAULT_PARTITION))
+        lose_switch(r, &random);
+    sim_at_background(&r->sim, sim_now(&r->sim) + 1 + rng_below(&random, 16 * r->params.lease_ns), start_spare_switch, r, tag + 1);
+}
+
+/* Lock servers talk to the switch in the middle of the star alone. */
+static void begin_spare_switch(struct rack_coordinator *k)
+{
+    struct rack *r = k->rack;
+    struct rng random; /* of its own: runs without another switch are what they were */
+    rng_seed(&random, r->params.seed ^ SALT_SWITCH);
+    if (k->active & FAULT_BIT(FAULT_OPERATOR) && !k->number && r->design->switch_expect && !r->server_count && !r->config.racks &&
+        rng_chance(&random, 1, 3))
+        sim_at_background(&r->sim, rng_below(&random, r->params.safety_ns / 2), start_spare_switch, r, 0);
+}
+
 void rack_trouble_begin(struct rack_coordinator *k)
 {
     struct rack *r = k->rack;
+    begin_spare_switch(k);
     uint64_t times = rng_below(&k->random, CRASHES_MAX);
     if (k->active & FAULT_BIT(FAULT_OPERATOR) && r->server_count && !k->number)
         sim_at_background(&r->sim, rng_below(&k->random, r->params.safety_ns / 2), start_spare, r, 0);
