@@ -47,6 +47,12 @@ uint32_t rack_sim_host(const struct rack *r, const struct rack_member *from, str
     return to.machine < r->config.machines + r->server_count + 1u ? r->host_of[to.machine] : SIM_HOSTS_MAX + 1;
 }
 
+/* In the middle of the star the switch sees all packets. One elsewhere sees what is sent to it. */
+static uint32_t through_switch(struct net_addr at, uint32_t host)
+{
+    return net_addr_known(at) && rack_sim_addr(at).host != SIM_WIRE_SWITCH ? rack_sim_addr(at).host : host;
+}
+
 /* Where a host sends to for a lock server or a switch: what the coordinator said last, as long as the host is a member. */
 static uint32_t seen_by(const struct rack *r, const struct rack_member *m, const struct packet_head *h, uint32_t host)
 {
@@ -58,8 +64,7 @@ static uint32_t seen_by(const struct rack *r, const struct rack_member *m, const
     struct net_addr at = m->switches[rack_switch_of(&m->welcome.config, h)];
     if (!net_addr_known(at) && (h->to.machine == MACHINE_SWITCH || r->design->switch_expect))
         return RACK_NOWHERE;
-    /* In the middle of the star the switch sees all packets. One elsewhere sees what is sent to it. */
-    return net_addr_known(at) && rack_sim_addr(at).host != SIM_WIRE_SWITCH ? rack_sim_addr(at).host : host;
+    return through_switch(at, host);
 }
 
 static uint32_t seen_from(const struct rack *r, const struct sim_host *from, const struct packet_head *h, uint32_t host)
@@ -67,7 +72,10 @@ static uint32_t seen_from(const struct rack *r, const struct sim_host *from, con
     for (unsigned i = 0; r->coordinator && i < r->params.hosts; i++)
         if (r->hosts[i].host == from)
             return seen_by(r, &r->hosts[i].member, h, host);
-    return host;
+    const struct rack_box *other = &r->spare_switch;
+    bool by_switch =
+        other->process && other->process->host != from && r->design->spills; /* a lock server sends all to the switch */
+    return by_switch ? through_switch(server_at(r, from)->switches[0], host) : host;
 }
 
 void rack_each_part(const void *data, uint32_t len, void (*packet)(void *ctx, const void *data, uint32_t len), void *ctx)

@@ -63,19 +63,18 @@ static void box_tick(void *arg, uint64_t tag)
         tick_at(b, max_u64(sim_host_clock_inverse(host, next), sim_now(&r->sim) + b->tick_min_ns));
 }
 
-static void handle(void *box, const void *data, uint32_t len)
-{
-    struct rack_box *b = box;
-    b->packet(b->memory, data, len, box_clock(b), &b->rack->outbox);
-    rack_watch_generation(b->rack, b->newest, data);
-    rack_box_flush(b);
-}
-
 static void box_part(void *box, const void *data, uint32_t len)
 {
     struct rack_box *b = box;
     b->packet(b->memory, data, len, box_clock(b), &b->rack->outbox);
     rack_watch_generation(b->rack, b->newest, data);
+}
+
+static void handle(void *box, const void *data, uint32_t len)
+{
+    struct rack_box *b = box;
+    box_part(b, data, len);
+    rack_box_flush(b);
 }
 
 static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
@@ -95,6 +94,8 @@ static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_add
         return;
     }
     handle(b, data, len);
+    if (b->kind == RACK_SWITCH && b->rack->design->switch_stale && b->rack->design->switch_stale(b->memory))
+        rack_member_start(&b->member);
     rack_come_late(b->rack, b->newest, data, len, handle, b);
 }
 

@@ -38,7 +38,7 @@ uint64_t rack_member_clock(const struct rack_member *m)
 /* Whether it is the switch in the middle of the star, and reaches no coordinator. */
 static bool is_cut_off(const struct rack_member *m)
 {
-    return !m->host && sim_now(&m->rack->sim) < m->rack->switch_cut_ns;
+    return !m->host && !m->place && sim_now(&m->rack->sim) < m->rack->switch_cut_ns;
 }
 
 /* ---- sending ---- */
@@ -98,6 +98,11 @@ static void say_leave(const struct rack_member *m)
     send_packet(m, &p, sizeof p);
 }
 
+static void *switch_memory(struct rack_member *m)
+{
+    return m->host ? container_of(m, struct rack_box, member)->memory : m->rack->switches[m->place];
+}
+
 /* For the machine that the coordinator asked about. */
 static void look(struct rack_member *m)
 {
@@ -105,8 +110,7 @@ static void look(struct rack_member *m)
     if (m->role != COORD_SWITCH || !m->look_for || !r->design->switch_scan)
         return;
     struct rack_box *box = m->host ? container_of(m, struct rack_box, member) : NULL;
-    void *memory = box ? box->memory : r->switches[m->place];
-    uint64_t found = r->design->switch_scan(memory, m->look_for, rack_member_clock(m), &r->outbox);
+    uint64_t found = r->design->switch_scan(switch_memory(m), m->look_for, rack_member_clock(m), &r->outbox);
     if (box)
         rack_box_flush(box);
     else
@@ -218,7 +222,7 @@ static void take_rules(struct rack_member *m, const struct rack_rules *rules)
         return;
     }
     m->welcome.rules = *rules;
-    d->switch_rules(m->rack->switches[m->place], rules);
+    d->switch_rules(switch_memory(m), rules);
 }
 
 /* Whether another lock server has a place, or none has, and the member had not heard of that. */
@@ -236,6 +240,9 @@ static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
 {
     uint64_t until = membership_until(m, b->packet.stamp);
     if (m->role != COORD_HOST) {
+        for (unsigned i = 0; i < RACKS_MAX; i++)
+            if (net_addr_known(b->switches[i]))
+                m->switches[i] = b->switches[i];
         m->look_for = b->packet.head.index <= m->welcome.config.machines ? (uint16_t)b->packet.head.index : 0;
         take_rules(m, &b->rules);
         take_place(m, b);

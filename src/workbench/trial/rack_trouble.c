@@ -229,14 +229,13 @@ static void start_spare_switch(void *arg, uint64_t tag)
     sim_at_background(&r->sim, sim_now(&r->sim) + 1 + rng_below(&random, 16 * r->params.lease_ns), start_spare_switch, r, tag + 1);
 }
 
-/* Lock servers talk to the switch in the middle of the star alone. */
+/* Of several switches the first one. */
 static void begin_spare_switch(struct rack_coordinator *k)
 {
     struct rack *r = k->rack;
     struct rng random; /* of its own: runs without another switch are what they were */
     rng_seed(&random, r->params.seed ^ SALT_SWITCH);
-    if (k->active & FAULT_BIT(FAULT_OPERATOR) && !k->number && r->design->switch_expect && !r->server_count && !r->config.racks &&
-        rng_chance(&random, 1, 3))
+    if (k->active & FAULT_BIT(FAULT_OPERATOR) && !k->number && r->design->switch_expect && rng_chance(&random, 1, 3))
         sim_at_background(&r->sim, rng_below(&random, r->params.safety_ns / 2), start_spare_switch, r, 0);
 }
 
