@@ -287,6 +287,7 @@ void rack_coordinator_restarted(struct rack *r, const struct sim_process *proces
 
 void rack_member_start(struct rack_member *m); /* joins, as a new one */
 void rack_member_stop(struct rack_member *m);
+void rack_member_leave(struct rack_member *m); /* and says so: a lock server or switch decides nothing any more */
 void rack_member_packet(struct rack_member *m, const void *data, uint32_t len);
 bool rack_member_lives(const struct rack_member *m);
 uint64_t rack_member_clock(const struct rack_member *m);

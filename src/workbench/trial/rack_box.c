@@ -199,7 +199,8 @@ int rack_box_add(struct rack *r, struct rack_box *b, enum rack_box_kind kind, st
                                      .welcomed = rack_box_welcome,
                                      .ended = rack_box_ended};
     host->server = true;
-    bool watched = kind == RACK_SWITCH || (kind == RACK_SERVER && (d->family == PACKET_SERVER || d->family == PACKET_NETLOCK));
+    bool alone = kind == RACK_SWITCH && !r->config.switch_locks; /* else it passes packets on to servers */
+    bool watched = alone || (kind == RACK_SERVER && (d->family == PACKET_SERVER || d->family == PACKET_NETLOCK));
     if (r->coordinator && watched && !(b->newest = sim_alloc(r->config.locks * sizeof *b->newest)))
         return -ENOMEM;
     return rack_box_start(b);

@@ -188,6 +188,13 @@ void rack_member_stop(struct rack_member *m)
     m->running = m->joined = false;
 }
 
+void rack_member_leave(struct rack_member *m)
+{
+    if (m->joined)
+        say_leave(m);
+    rack_member_stop(m);
+}
+
 /* ---- what the coordinator says ---- */
 
 static uint64_t membership_until(const struct rack_member *m, uint64_t stamp)
