@@ -20,6 +20,7 @@
 #define COORD_MISTAKE_REUSE (UINT64_C(1) << 59)     /* an index is used again when one host has let go of it */
 #define COORD_MISTAKE_STEWARD (UINT64_C(1) << 61)   /* every steward takes itself for the first one */
 #define COORD_MISTAKE_UNSAVED (UINT64_C(1) << 44)   /* values are not in the log */
-#define COORD_MISTAKE_LATE (UINT64_C(1) << 45)      /* a value that was set late replaces a later one */
+#define COORD_MISTAKE_JOIN (UINT64_C(1) << 46) /* a JOIN that is repeated does not renew the lease, which its answer gives anew */
+#define COORD_MISTAKE_LATE (UINT64_C(1) << 45) /* a value that was set late replaces a later one */
 
 #endif

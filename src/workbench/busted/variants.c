@@ -151,6 +151,8 @@ static const struct variant {
      "the tokens of a name that comes back do not begin above its former ones"},
     {"busted-netlock-generation", &design_netlock, NETLOCK_MISTAKE_GENERATION, FAULTS_ALL | FAULTS_COORDINATOR, 0,
      "switch and lock servers take requests of all generations of an index"},
+    {"busted-coordinator-join", &design_fisslock, COORD_MISTAKE_JOIN, REPLACED, FIXED,
+     "a JOIN that is repeated does not renew the host's lease at the coordinator"},
     {"busted-fisslock-replaced", &design_fisslock, COORD_MISTAKE_HASTY, REPLACED, FIXED,
      "a switch's successor begins when the switch is silent, and not when no host uses the switch any more"},
     {"busted-netlock-replaced", &design_netlock, COORD_MISTAKE_HASTY, REPLACED, FIXED | NETLOCK_SERVERS_ONLY,
