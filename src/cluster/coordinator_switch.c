@@ -199,7 +199,7 @@ static int place_for(const struct coordinator *c, const struct coord_packet *p, 
 }
 
 /* 0: the place is free for a switch at this address, or its own. */
-static int make_room(struct coordinator *c, unsigned i, struct net_addr at, uint64_t now)
+static int make_room(struct coordinator *c, unsigned i, struct net_addr at, bool force, uint64_t now)
 {
     struct coord_station *s = &c->switch_[i];
     if (net_addr_is(s->at, at))
@@ -216,7 +216,7 @@ static int make_room(struct coordinator *c, unsigned i, struct net_addr at, uint
         return -EBUSY;
     if (!s->away && !turn_away(c, s, now))
         return -EAGAIN;
-    return is_away(c, i) ? 0 : -EAGAIN;
+    return is_away(c, i) || force ? 0 : -EAGAIN;
 }
 
 uint32_t coord_join_switch(struct coordinator *c, const struct coord_packet *p, struct net_addr at, uint64_t now, void *answer)
@@ -226,7 +226,8 @@ uint32_t coord_join_switch(struct coordinator *c, const struct coord_packet *p, 
     if (c->servers < c->config.servers || coord_is_held_back(c, now))
         return coord_refuse(c, p, -EAGAIN, answer); /* it needs their addresses */
     int i = place_for(c, p, at, now);
-    int rc = i < 0 ? i : c->switch_[i].nonce == p->head.nonce ? 0 : make_room(c, (unsigned)i, at, now);
+    bool force = p->code == COORD_FORCE;
+    int rc = i < 0 ? i : c->switch_[i].nonce == p->head.nonce ? 0 : make_room(c, (unsigned)i, at, force, now);
     if (rc == -EBUSY && p->head.to.port && can_move(c))
         rc = -EAGAIN; /* it asked for this place, and waits for it */
     if (rc)
