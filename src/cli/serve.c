@@ -2,6 +2,7 @@
 /* pawl serve: a service of spaces, each with its coordinator and granters; a lock server; or a memory node. */
 #include "cli/commands.h"
 #include "cli/daemon.h"
+#include "cli/folder.h"
 #include "cli/settings.h"
 #include "node/etcd.h"
 #include "node/hosting.h"
@@ -12,7 +13,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define DEFAULT_LISTEN "127.0.0.1:7070"
@@ -215,20 +215,6 @@ static int state_path(char out[STORE_PATH_LEN])
     return 0;
 }
 
-/* Makes the folder of a new state. 0, or the exit status after a complaint. */
-static int make_folder(const char *path)
-{
-    char folder[STORE_PATH_LEN];
-    snprintf(folder, sizeof folder, "%s", path);
-    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        if (mkdir(folder, 0700) && errno != EEXIST)
-            return cli_say("serve", EXIT_UNAVAILABLE, "%s: %s (--state DIR names another folder)", folder, strerror(errno));
-        *slash = '/';
-    }
-    return 0;
-}
-
 /* ---- settings from the state ---- */
 
 static struct {
@@ -398,9 +384,10 @@ static int coordinate(const struct design *d, const struct knobs *knobs, enum pa
     char folder[STORE_PATH_LEN];
     bool first = is_first_start(path, at);
     opts.fresh = opts.fresh || first;
-    int status = opts.fresh && !opts.store ? make_folder(path) : 0;
-    if (status)
-        return status;
+    struct folder made = {.made = 0};
+    int rc = opts.fresh && !opts.store ? folder_make(&made, path) : 0;
+    if (rc)
+        return cli_say("serve", EXIT_UNAVAILABLE, "%s: %s (--state DIR names another folder)", made.path, strerror(-rc));
     if (first)
         log_event(LOG_LEVEL_NOTICE, "space begins", LOG_TEXT("space", opts.space), LOG_TEXT("state", path),
                   LOG_TEXT("why", "there is no state of it yet"));
@@ -429,7 +416,10 @@ static int coordinate(const struct design *d, const struct knobs *knobs, enum pa
     p.own = (unsigned)(opts.own_seen ? min_u64(opts.own, all) : opts.store ? 0 : all);
     if (opts.store)
         p.state.path = NULL;
-    return host(&p);
+    int status = host(&p);
+    if (status)
+        folder_remove(&made);
+    return status;
 }
 
 /* ---- a memory node ---- */

@@ -16,7 +16,7 @@ static struct {
     struct daemon_options daemon;
     const char *listen, *join, *space, *alloc, *priorities, *devices, *mode, *design, *pins, *loop;
     uint64_t spin_ns, room, rack, locks;
-    bool fresh, soft, json, room_seen, rack_seen, remove;
+    bool fresh, force, soft, json, room_seen, rack_seen, remove;
 } opts = {.listen = DEFAULT_LISTEN, .space = "default"};
 
 static const struct arg table[] = {
@@ -46,6 +46,8 @@ static const struct arg table[] = {
     {"pin", 0, ARG_STRING, "DIR", "dev: a folder in a BPF file system: the locks outlive this process", &opts.pins, NULL},
     {"fresh", 0, ARG_FLAG, NULL, "dev: no host holds anything from before: all locks are free at once, pinned or not", &opts.fresh,
      NULL},
+    {"force", 0, ARG_FLAG, NULL, "take the place of a silent switch, though hosts may still use it and hold its locks", &opts.force,
+     NULL},
     {"loop", 0, ARG_STRING, "OUT,IN", "dev, in-path: both ends of a veth by which doubled packets come back", &opts.loop, NULL},
     {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: remove the pinned locks at the end", &opts.remove, NULL},
     DAEMON_OPTIONS(&opts.daemon),
@@ -64,7 +66,7 @@ static const struct args usage = {
         "and the next start takes over without losing a packet. A program in the kernel needs root, or CAP_BPF and "
         "CAP_NET_ADMIN.\n\n"
         "A failed switch can be replaced by one at another address, a lease after it was last heard of (fisslock, "
-        "fisslock-racks).\n\n"
+        "fisslock-racks),\nwhen no host uses the old one any more. --force does not wait for that.\n\n"
         "A file of --config has the words of these options, as for 'pawl serve'. SIGHUP reads it again.\n\n"
         "Runs until SIGINT or SIGTERM, which detach it. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
     .has_file = true,
@@ -180,6 +182,7 @@ static int run_switch(struct args_rest *rest)
         return status;
     p.member.space = opts.space;
     p.member.rack = (unsigned)opts.rack;
+    p.member.force = opts.force;
     p.member.deadline = daemon_deadline();
     p.switch_locks = opts.room;
     p.fresh = opts.fresh;
@@ -189,6 +192,9 @@ static int run_switch(struct args_rest *rest)
         status = daemon_checked(&opts.daemon);
     if (status != DAEMON_RUN)
         return status;
+    if (opts.force)
+        log_event(LOG_LEVEL_WARNING, "place taken by force", LOG_TEXT("space", opts.space),
+                  LOG_TEXT("why", "a host that still uses the old switch may hold a lock that this one grants to another"));
     status = opts.soft ? daemon_run_station("switch", &p, opts.json) : run_in_kernel(&p);
     daemon_end();
     return status;

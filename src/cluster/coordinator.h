@@ -107,7 +107,8 @@ enum coord_type {
     COORD_VALUED,
 };
 
-#define COORD_FORCE 1 /* code of a lock server's JOIN: the operator says that no host uses the server in whose place it comes */
+#define COORD_FORCE                                                                                                                \
+    1 /* code of a lock server's or switch's JOIN: the operator says that no host uses the one in whose place it comes */
 
 enum coord_role { COORD_HOST = 1, COORD_SERVER, COORD_SWITCH };
 

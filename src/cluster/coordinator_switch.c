@@ -12,6 +12,7 @@
  * Dividing locks anew. A switch that loses locks uses the new rules, in another life, or is away, before the switch that gets them
  * hears of the new rules (rules.h; designs/fisslock/racks.c says why that is enough). */
 #include "cluster/coordinator_internal.h"
+#include "cluster/mistakes.h"
 
 #include <errno.h>
 
@@ -64,7 +65,8 @@ static bool is_away(const struct coordinator *c, unsigned i)
 {
     if (!c->switch_[i].away)
         return false;
-    for (uint16_t m = 1; m <= c->config.machines && !c->switch_[i].stopped; m++)
+    bool hasty = MISTAKE(c->config.mistakes, COORD_MISTAKE_HASTY);
+    for (uint16_t m = 1; m <= c->config.machines && !c->switch_[i].stopped && !hasty; m++)
         if (c->members[m].live && !net_addr_is(c->members[m].switches[i], none()))
             return false;
     return true;
@@ -197,7 +199,7 @@ static int place_for(const struct coordinator *c, const struct coord_packet *p, 
 }
 
 /* 0: the place is free for a switch at this address, or its own. */
-static int make_room(struct coordinator *c, unsigned i, struct net_addr at, uint64_t now)
+static int make_room(struct coordinator *c, unsigned i, struct net_addr at, bool force, uint64_t now)
 {
     struct coord_station *s = &c->switch_[i];
     if (net_addr_is(s->at, at))
@@ -214,7 +216,7 @@ static int make_room(struct coordinator *c, unsigned i, struct net_addr at, uint
         return -EBUSY;
     if (!s->away && !turn_away(c, s, now))
         return -EAGAIN;
-    return is_away(c, i) ? 0 : -EAGAIN;
+    return is_away(c, i) || force ? 0 : -EAGAIN;
 }
 
 uint32_t coord_join_switch(struct coordinator *c, const struct coord_packet *p, struct net_addr at, uint64_t now, void *answer)
@@ -224,7 +226,8 @@ uint32_t coord_join_switch(struct coordinator *c, const struct coord_packet *p, 
     if (c->servers < c->config.servers || coord_is_held_back(c, now))
         return coord_refuse(c, p, -EAGAIN, answer); /* it needs their addresses */
     int i = place_for(c, p, at, now);
-    int rc = i < 0 ? i : c->switch_[i].nonce == p->head.nonce ? 0 : make_room(c, (unsigned)i, at, now);
+    bool force = p->code == COORD_FORCE;
+    int rc = i < 0 ? i : c->switch_[i].nonce == p->head.nonce ? 0 : make_room(c, (unsigned)i, at, force, now);
     if (rc == -EBUSY && p->head.to.port && can_move(c))
         rc = -EAGAIN; /* it asked for this place, and waits for it */
     if (rc)

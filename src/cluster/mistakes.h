@@ -12,7 +12,7 @@
 #define COORD_MISTAKE_LEASE (UINT64_C(1) << 51)     /* the lease that was given before is not known */
 #define COORD_MISTAKE_PLACES (UINT64_C(1) << 52)    /* members' places are not in the log, and a superseded server goes on */
 #define COORD_MISTAKE_TORN (UINT64_C(1) << 53)      /* damage is taken for an append that was not completed */
-#define COORD_MISTAKE_HASTY (UINT64_C(1) << 54)     /* a lock server's successor waits for lock leases only */
+#define COORD_MISTAKE_HASTY (UINT64_C(1) << 54)     /* the successor of a lock server or switch waits for lock leases only */
 #define COORD_MISTAKE_OUTLIVES (UINT64_C(1) << 55)  /* a host goes on when its membership lease has ended */
 #define COORD_MISTAKE_DEPOSED (UINT64_C(1) << 56)   /* a deposed leader answers, and members take packets of any term */
 #define COORD_MISTAKE_AHEAD (UINT64_C(1) << 57)     /* answers are sent before etcd has committed what they tell */
@@ -20,6 +20,7 @@
 #define COORD_MISTAKE_REUSE (UINT64_C(1) << 59)     /* an index is used again when one host has let go of it */
 #define COORD_MISTAKE_STEWARD (UINT64_C(1) << 61)   /* every steward takes itself for the first one */
 #define COORD_MISTAKE_UNSAVED (UINT64_C(1) << 44)   /* values are not in the log */
-#define COORD_MISTAKE_LATE (UINT64_C(1) << 45)      /* a value that was set late replaces a later one */
+#define COORD_MISTAKE_JOIN (UINT64_C(1) << 46) /* a JOIN that is repeated does not renew the lease, which its answer gives anew */
+#define COORD_MISTAKE_LATE (UINT64_C(1) << 45) /* a value that was set late replaces a later one */
 
 #endif

@@ -113,11 +113,8 @@ static void coordinate(struct rack *r, bool fresh)
 }
 
 /* Starts when there is a place for it. */
-static pid_t server(const struct rack *r, char at[64])
+static pid_t start_in_place(char at[64], const char *const *words)
 {
-    char listen[64];
-    snprintf(listen, sizeof listen, "%s", at);
-    const char *const words[] = {"serve", "--join", r->at, "--space", space, "--listen", listen, NULL};
     pid_t pid = 0;
     for (unsigned i = 0; !pid && i < TRIES; i++) {
         if (i)
@@ -128,13 +125,21 @@ static pid_t server(const struct rack *r, char at[64])
     return pid;
 }
 
+static pid_t server(const struct rack *r, char at[64])
+{
+    char listen[64];
+    snprintf(listen, sizeof listen, "%s", at);
+    const char *const words[] = {"serve", "--join", r->at, "--space", space, "--listen", listen, NULL};
+    return start_in_place(at, words);
+}
+
 /* `room`: for so many locks; null: for all. */
 static pid_t switcher_with(const struct rack *r, const char *room)
 {
     char at[64];
     const char *const words[] = {
         "switch", "--soft", "--join", r->at, "--space", space, "--listen", "127.0.0.1:0", room ? "--room" : NULL, room, NULL};
-    return start(at, words);
+    return start_in_place(at, words);
 }
 
 static pid_t switcher(const struct rack *r)
@@ -326,13 +331,15 @@ static void too_long(void)
     printf("the coordinator was away for too long\n");
 }
 
-/* A lock server is stopped, and takes no part any more; another one gets its place, and hosts that have joined find it. The first
- * goes on, and grants nothing. `orderly`: the first one ends by itself, and holds stay. */
+/* A lock server, or the switch of a design without them, is stopped, and takes no part any more; another one gets its place, and
+ * hosts that have joined find it. The first goes on, and grants nothing. `orderly`: the first one ends by itself, and holds stay.
+ */
 static void replace(const char *design, const char *tune, bool orderly)
 {
     struct rack r = begin_tuned(design, "0", "60", tune);
+    bool is_switch = !strcmp(design, "fisslock");
     char first_at[64] = "127.0.0.1:0", second_at[64] = "127.0.0.1:0";
-    pid_t first = server(&r, first_at), between = strcmp(design, "srvlock") ? switcher(&r) : 0;
+    pid_t first = is_switch ? switcher(&r) : server(&r, first_at), between = strcmp(design, "netlock") ? 0 : switcher(&r);
     pawl *p = client(&r, 2), *q = client(&r, 3);
     lock_and_unlock(q, "held");
     pawl_grant held = {0}, none;
@@ -342,8 +349,8 @@ static void replace(const char *design, const char *tune, bool orderly)
     } else {
         CHECK_EQ(kill(first, SIGSTOP), 0);
     }
-    pid_t second = server(&r, second_at);
-    CHECK(strcmp(first_at, second_at) != 0);
+    pid_t second = is_switch ? switcher(&r) : server(&r, second_at);
+    CHECK(is_switch || strcmp(first_at, second_at) != 0);
     if (orderly)
         outlast(p, &held, NULL);
     else
@@ -364,7 +371,7 @@ static void replace(const char *design, const char *tune, bool orderly)
     if (between)
         end(between, SIGKILL);
     end(r.coordinator, SIGKILL);
-    printf("%s: a lock server was replaced%s\n", design, orderly ? ", orderly" : "");
+    printf("%s: a %s was replaced%s\n", design, is_switch ? "switch" : "lock server", orderly ? ", orderly" : "");
 }
 
 #define BEHIND 8 /* locks: at most ROOM of them are in the switch */
@@ -439,19 +446,28 @@ static void left_alone(const char *design)
 /* At once, each in a process of its own: they wait for leases most of the time. The locks of `netlock` are all at the server. */
 static void replace_all(void)
 {
+    enum { PLACE, BEHIND_SWITCH, ALONE };
     static const struct {
         const char *design, *tune;
         bool orderly;
-    } scenes[] = {{"srvlock", NULL, true},     {"srvlock", NULL, false},    {"netlock", "servers-only=1", false},
-                  {"fisslock", NULL, true},    {"fisslock", NULL, false},   {"fisslock-stay", NULL, false},
-                  {"srvlock", "alone", false}, {"fisslock", "alone", false}};
+        int what;
+    } scenes[] = {{"srvlock", NULL, true, PLACE},
+                  {"srvlock", NULL, false, PLACE},
+                  {"netlock", "servers-only=1", false, PLACE},
+                  {"fisslock", NULL, true, PLACE},
+                  {"fisslock", NULL, false, PLACE},
+                  {"fisslock", NULL, true, BEHIND_SWITCH},
+                  {"fisslock", NULL, false, BEHIND_SWITCH},
+                  {"fisslock-stay", NULL, false, BEHIND_SWITCH},
+                  {"srvlock", NULL, false, ALONE},
+                  {"fisslock", NULL, false, ALONE}};
     pid_t child[countof(scenes)];
     for (size_t i = 0; i < countof(scenes); i++) {
         CHECK((child[i] = fork()) >= 0);
         if (!child[i]) {
-            if (scenes[i].tune && !strcmp(scenes[i].tune, "alone"))
+            if (scenes[i].what == ALONE)
                 left_alone(scenes[i].design);
-            else if (strncmp(scenes[i].design, "fisslock", strlen("fisslock")))
+            else if (scenes[i].what == PLACE)
                 replace(scenes[i].design, scenes[i].tune, scenes[i].orderly);
             else
                 replace_behind(scenes[i].design, scenes[i].orderly);

@@ -110,6 +110,8 @@ static const struct {
     {"busted-fisslock-name-floor", {"I2:"}},
     {"busted-netlock-generation", {"I7:"}},
     {"busted-netlock-name-floor", {"I2:"}},
+    {"busted-coordinator-join", {"I1:", "I2:", "I7:"}},
+    {"busted-fisslock-replaced", {"I1:", "I2:"}},
     {"busted-netlock-replaced", {"I1:", "I2:"}},
     {"busted-leader-deposed", {"I1:", "I2:", "I7:", "I9:", "I11:"}},
     {"busted-leader-ahead", {"I1:", "I2:", "I7:", "I9:", "I11:"}},

@@ -267,6 +267,24 @@ static void switches(void)
     CHECK_EQ(join_at(20, 80, 0), -EOPNOTSUPP); /* it has no switch */
 }
 
+/* A switch that is silent is replaced when no host uses it any more, or by force. */
+static void replaced_by_force(void)
+{
+    start("fisslock", true, 0, 0);
+    CHECK_EQ(join(COORD_SWITCH, 20, 80), 0);
+    CHECK_EQ(join(COORD_HOST, 7, 72), 0);
+    struct coord_packet p = joining(COORD_SWITCH, 21, 81);
+    p.code = COORD_FORCE;
+    CHECK_EQ(code_of(ask(&p, sizeof p)), -EBUSY); /* it is not silent */
+    now += c.config.lease_ns * 3 / 4;
+    CHECK_EQ(beat(beat_of(COORD_HOST, 1, c.members[1].life)), 0);
+    now += c.config.lease_ns * 3 / 4;
+    CHECK_EQ(join(COORD_SWITCH, 21, 81), -EAGAIN); /* I17: the host may use the first one */
+    CHECK(c.switch_[0].away);
+    CHECK_EQ(code_of(ask(&p, sizeof p)), 0);
+    CHECK(c.switch_[0].nonce == 21 && !c.switch_[0].away);
+}
+
 /* Rules of designs that are divided for good do not change; and shards go to racks that are there. */
 static int move(uint64_t first, uint32_t count, uint16_t to)
 {
@@ -304,6 +322,7 @@ int main(void)
     places();
     lives();
     switches();
+    replaced_by_force();
     rules();
     return 0;
 }

@@ -288,8 +288,28 @@ static void grows(void)
     directory_free(&d);
 }
 
+/* The first answer to a JOIN was lost. The host counts its lease from the JOIN that was answered, and so does the coordinator. */
+static void asks_again(void)
+{
+    uint16_t first = 0, machine = 0;
+    start(false);
+    CHECK(beat(COORD_SERVER, SERVER, 59, 70, 0));
+    CHECK_EQ(join_as(COORD_HOST, 20, 0, &first), 0);
+    now += MEMBER_NS - 1;
+    CHECK_EQ(join_as(COORD_HOST, 20, 0, &machine), 0);
+    CHECK_EQ(machine, first);
+    uint32_t life = c.members[first].life;
+    now += lease_surely_over(MEMBER_NS) - 1;
+    coordinator_tick(&c, now);
+    CHECK(c.members[first].live && coordinator_host_life(&c, first) == life); /* I16 */
+    now++;
+    coordinator_tick(&c, now);
+    CHECK(!c.members[first].live);
+}
+
 int main(void)
 {
+    asks_again();
     grows();
     settles();
     restarts();

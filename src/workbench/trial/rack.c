@@ -27,7 +27,8 @@ static const struct rack_member *server_at(const struct rack *r, const struct si
     for (unsigned i = 0; i < r->server_count; i++)
         if (r->servers[i].process->host == host)
             return &r->servers[i].member;
-    return &r->spare.member;
+    const struct rack_box *other = &r->spare_switch;
+    return other->process && other->process->host == host ? &other->member : &r->spare.member;
 }
 
 uint32_t rack_sim_host(const struct rack *r, const struct rack_member *from, struct place to)
@@ -46,6 +47,12 @@ uint32_t rack_sim_host(const struct rack *r, const struct rack_member *from, str
     return to.machine < r->config.machines + r->server_count + 1u ? r->host_of[to.machine] : SIM_HOSTS_MAX + 1;
 }
 
+/* In the middle of the star the switch sees all packets. One elsewhere sees what is sent to it. */
+static uint32_t through_switch(struct net_addr at, uint32_t host)
+{
+    return net_addr_known(at) && rack_sim_addr(at).host != SIM_WIRE_SWITCH ? rack_sim_addr(at).host : host;
+}
+
 /* Where a host sends to for a lock server or a switch: what the coordinator said last, as long as the host is a member. */
 static uint32_t seen_by(const struct rack *r, const struct rack_member *m, const struct packet_head *h, uint32_t host)
 {
@@ -54,8 +61,10 @@ static uint32_t seen_by(const struct rack *r, const struct rack_member *m, const
         if (r->config.server[n] == h->to.machine && (net_addr_known(at) || at.port == COORD_AWAY))
             return net_addr_known(at) ? rack_sim_addr(at).host : RACK_NOWHERE;
     }
-    bool away = !net_addr_known(m->switches[rack_switch_of(&m->welcome.config, h)]);
-    return h->to.machine == MACHINE_SWITCH && away ? RACK_NOWHERE : host;
+    struct net_addr at = m->switches[rack_switch_of(&m->welcome.config, h)];
+    if (!net_addr_known(at) && (h->to.machine == MACHINE_SWITCH || r->design->switch_expect))
+        return RACK_NOWHERE;
+    return through_switch(at, host);
 }
 
 static uint32_t seen_from(const struct rack *r, const struct sim_host *from, const struct packet_head *h, uint32_t host)
@@ -63,7 +72,10 @@ static uint32_t seen_from(const struct rack *r, const struct sim_host *from, con
     for (unsigned i = 0; r->coordinator && i < r->params.hosts; i++)
         if (r->hosts[i].host == from)
             return seen_by(r, &r->hosts[i].member, h, host);
-    return host;
+    const struct rack_box *other = &r->spare_switch;
+    bool by_switch =
+        other->process && other->process->host != from && r->design->spills; /* a lock server sends all to the switch */
+    return by_switch ? through_switch(server_at(r, from)->switches[0], host) : host;
 }
 
 void rack_each_part(const void *data, uint32_t len, void (*packet)(void *ctx, const void *data, uint32_t len), void *ctx)
@@ -80,8 +92,10 @@ struct route {
 
 static struct route route_of(const struct rack *r, const struct sim_host *from, const struct packet_head *h)
 {
+    const struct sim_process *other = r->spare_switch.process;
+    uint32_t to = seen_from(r, from, h, rack_sim_host(r, server_at(r, from), h->to));
     return (struct route){.from = {.host = from->id, .port = h->from.port},
-                          .to = {.host = seen_from(r, from, h, rack_sim_host(r, server_at(r, from), h->to)), .port = h->to.port}};
+                          .to = {.host = to, .port = other && to == other->host->id ? PORT_SERVER : h->to.port}};
 }
 
 static bool same_route(struct route a, struct route b)
@@ -403,6 +417,8 @@ static void on_crashed(void *ctx, struct sim_process *process)
             rack_member_stop(&r->servers[i].member);
     if (process == r->spare.process)
         rack_member_stop(&r->spare.member);
+    if (process == r->spare_switch.process)
+        rack_member_stop(&r->spare_switch.member);
     for (unsigned i = 0; i < r->params.hosts && r->coordinator; i++)
         if (r->hosts[i].agent == process)
             rack_member_stop(&r->hosts[i].member);
@@ -437,8 +453,8 @@ static void on_restarted(void *ctx, struct sim_process *process)
         if (r->servers[i].process == process)
             rc = rack_box_start(&r->servers[i]);
     rack_coordinator_restarted(r, process);
-    if (process == r->spare.process)
-        rc = rack_box_start(&r->spare);
+    if (process == r->spare.process || process == r->spare_switch.process)
+        rc = rack_box_start(process == r->spare.process ? &r->spare : &r->spare_switch);
     if (process == r->steward.process || process == r->backup.process)
         rc = rack_box_start(process == r->steward.process ? &r->steward : &r->backup);
     assert(!rc);
@@ -642,6 +658,7 @@ void rack_free(struct rack *r)
     waits_free(&r->waits);
     sim_give_back(r->steward.memory);
     rack_box_free(&r->spare);
+    rack_box_free(&r->spare_switch);
     sim_give_back(r->backup.memory);
     if (r->wire)
         sim_wire_free(r->wire);

@@ -110,7 +110,7 @@ struct rack_host {
 };
 
 /* A machine with one part of the design and no clients (rack_box.c). */
-enum rack_box_kind { RACK_SERVER, RACK_STEWARD, RACK_BACKUP };
+enum rack_box_kind { RACK_SERVER, RACK_STEWARD, RACK_BACKUP, RACK_SWITCH };
 
 struct rack_box {
     struct rack *rack;
@@ -198,6 +198,8 @@ struct rack {
     struct rack_etcd *etcd;                       /* that they share; null: there is one, with a disk */
     struct rack_member switch_members[RACKS_MAX]; /* by rack */
     struct rack_box spare;                        /* a lock server that an operator starts beside the others; process null: none */
+    struct rack_box spare_switch;                 /* likewise a switch, at an address of its own; */
+    uint64_t switch_cut_ns;                       /* and until then the other one reaches no coordinator */
     unsigned server_count;
     uint32_t *host_of; /* sim host by machine number */
     struct rack_client *clients;
@@ -236,6 +238,7 @@ void rack_send_all(struct rack *r, const struct sim_host *from);
 void rack_clear_outbox(struct rack *r);
 int rack_box_add(struct rack *r, struct rack_box *b, enum rack_box_kind kind, struct sim_host *host); /* null: -ENOMEM */
 int rack_box_start(struct rack_box *b);
+void rack_box_flush(struct rack_box *b); /* sends what it has in the outbox */
 void rack_box_free(struct rack_box *b);
 
 uint64_t rack_clock(const struct rack_host *h);
@@ -284,6 +287,7 @@ void rack_coordinator_restarted(struct rack *r, const struct sim_process *proces
 
 void rack_member_start(struct rack_member *m); /* joins, as a new one */
 void rack_member_stop(struct rack_member *m);
+void rack_member_leave(struct rack_member *m); /* and says so: a lock server or switch decides nothing any more */
 void rack_member_packet(struct rack_member *m, const void *data, uint32_t len);
 bool rack_member_lives(const struct rack_member *m);
 uint64_t rack_member_clock(const struct rack_member *m);
@@ -321,6 +325,8 @@ void rack_watch_generation(struct rack *r, uint32_t *newest, const struct packet
 #define RACK_SPACE 0x7061776c /* without a coordinator */
 
 int rack_switch_start(struct rack *r);
+/* The program's memory, which is zero, begins in the life that the coordinator gave. */
+void rack_switch_begin(const struct rack_member *m, void *memory, uint64_t now);
 void rack_switch_flush(struct rack *r); /* sends what the switch has in the outbox */
 
 /* ---- rack.c, for rack_member.c and rack_switch.c ---- */

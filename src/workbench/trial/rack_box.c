@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Machines of the simulated rack with one part of the design each and no clients: lock servers, the steward, and a backup of the
- * switch. */
+/* Machines of the simulated rack with one part of the design each and no clients: lock servers, the steward, a backup of the
+ * switch, and a switch that takes the place of a lost one. */
 #include "wire/many.h"
 #include "workbench/trial/rack.h"
 
@@ -16,10 +16,15 @@ static uint64_t box_clock(const struct rack_box *b)
 
 static void box_tick(void *arg, uint64_t tag);
 
+static bool is_member(const struct rack_box *b)
+{
+    return b->kind == RACK_SERVER || b->kind == RACK_SWITCH;
+}
+
 /* Whether it is a member, if there is a coordinator. */
 static bool box_decides(const struct rack_box *b)
 {
-    return !b->rack->coordinator || b->kind != RACK_SERVER || b->member.joined;
+    return !b->rack->coordinator || !is_member(b) || b->member.joined;
 }
 
 static void tick_at(struct rack_box *b, uint64_t at_ns)
@@ -30,7 +35,7 @@ static void tick_at(struct rack_box *b, uint64_t at_ns)
     sim_at_timer(&b->rack->sim, at_ns, box_tick, b, at_ns);
 }
 
-static void flush(struct rack_box *b)
+void rack_box_flush(struct rack_box *b)
 {
     rack_send_all(b->rack, b->process->host);
     rack_clear_outbox(b->rack);
@@ -58,19 +63,18 @@ static void box_tick(void *arg, uint64_t tag)
         tick_at(b, max_u64(sim_host_clock_inverse(host, next), sim_now(&r->sim) + b->tick_min_ns));
 }
 
-static void handle(void *box, const void *data, uint32_t len)
-{
-    struct rack_box *b = box;
-    b->packet(b->memory, data, len, box_clock(b), &b->rack->outbox);
-    rack_watch_generation(b->rack, b->newest, data);
-    flush(b);
-}
-
 static void box_part(void *box, const void *data, uint32_t len)
 {
     struct rack_box *b = box;
     b->packet(b->memory, data, len, box_clock(b), &b->rack->outbox);
     rack_watch_generation(b->rack, b->newest, data);
+}
+
+static void handle(void *box, const void *data, uint32_t len)
+{
+    struct rack_box *b = box;
+    box_part(b, data, len);
+    rack_box_flush(b);
 }
 
 static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
@@ -86,10 +90,12 @@ static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_add
     if (many_is(data, len)) {
         rack_send_singly(b->rack, b->process->host, data, len);
         rack_each_part(data, len, box_part, b);
-        flush(b);
+        rack_box_flush(b);
         return;
     }
     handle(b, data, len);
+    if (b->kind == RACK_SWITCH && b->rack->design->switch_stale && b->rack->design->switch_stale(b->memory))
+        rack_member_start(&b->member);
     rack_come_late(b->rack, b->newest, data, len, handle, b);
 }
 
@@ -104,18 +110,29 @@ static void server_begin(struct rack_box *b, const struct rack_config *config, u
         tick_at(b, sim_now(&r->sim) + 1); /* it speaks first */
 }
 
+static uint64_t bytes_of(const struct rack_box *b, const struct rack_config *c)
+{
+    const struct packet_design *d = b->rack->design;
+    return b->kind == RACK_SERVER ? d->server_bytes(c) : b->kind == RACK_STEWARD ? d->steward_bytes(c) : d->switch_bytes(c);
+}
+
 void rack_box_welcome(struct rack_member *m)
 {
     struct rack_box *b = container_of(m, struct rack_box, member);
     struct rack *r = b->rack;
     struct rack_config config = m->welcome.config;
     config.switch_locks = r->config.switch_locks;
-    b->machine = m->welcome.packet.head.to.machine;
-    r->host_of[b->machine] = b->process->host->id;
-    memset(b->memory, 0, r->design->server_bytes(&config));
+    memset(b->memory, 0, bytes_of(b, &config));
     if (b->newest)
         memset(b->newest, 0, r->config.locks * sizeof *b->newest);
-    server_begin(b, &config, m->welcome.packet.head.generation, !b->started && !b->spare);
+    if (b->kind == RACK_SWITCH) {
+        rack_switch_begin(m, b->memory, box_clock(b));
+        sim_note(&r->sim, "SWITCH", b->process->host->id, m->welcome.packet.head.generation, 0);
+    } else {
+        b->machine = m->welcome.packet.head.to.machine;
+        r->host_of[b->machine] = b->process->host->id;
+        server_begin(b, &config, m->welcome.packet.head.generation, !b->started && !b->spare);
+    }
     b->started = true;
     b->tick_ns = UINT64_MAX;
     tick_at(b, sim_now(&r->sim) + 1);
@@ -145,14 +162,16 @@ int rack_box_start(struct rack_box *b)
     const struct rack_config *c = &b->rack->config;
     uint32_t life = (uint32_t)b->process->host->births;
     sim_give_back(b->memory);
-    b->memory = sim_alloc(b->kind == RACK_SERVER   ? d->server_bytes(c)
-                          : b->kind == RACK_BACKUP ? d->switch_bytes(c)
-                                                   : d->steward_bytes(c));
+    b->memory = sim_alloc(bytes_of(b, c));
     if (!b->memory)
         return -ENOMEM;
     b->tick_ns = UINT64_MAX;
     if (b->kind == RACK_SERVER)
         return server_start(b);
+    if (b->kind == RACK_SWITCH) {
+        rack_member_start(&b->member);
+        return sim_wire_bind(b->rack->wire, b->process, PORT_SERVER, 0, 0, box_packet, b);
+    }
     if (b->kind == RACK_BACKUP) {
         d->switch_init(b->memory, c, life, box_clock(b));
         d->switch_number(b->memory, 1);
@@ -169,15 +188,20 @@ int rack_box_add(struct rack *r, struct rack_box *b, enum rack_box_kind kind, st
     b->rack = r;
     b->kind = kind;
     b->tick_min_ns = kind == RACK_SERVER ? 1 : NS_PER_US;
-    b->tick = kind == RACK_SERVER ? d->server_tick : kind == RACK_BACKUP ? d->switch_tick : d->steward_tick;
-    b->packet = kind == RACK_SERVER ? d->server_packet : kind == RACK_BACKUP ? d->switch_packet : d->steward_packet;
+    b->tick = kind == RACK_SERVER ? d->server_tick : kind == RACK_STEWARD ? d->steward_tick : d->switch_tick;
+    b->packet = kind == RACK_SERVER ? d->server_packet : kind == RACK_STEWARD ? d->steward_packet : d->switch_packet;
     if (!host || !(b->process = sim_process_new(host)))
         return -ENOMEM;
-    b->member = (struct rack_member){
-        .rack = r, .host = host, .port = PORT_SERVER, .role = COORD_SERVER, .welcomed = rack_box_welcome, .ended = rack_box_ended};
+    b->member = (struct rack_member){.rack = r,
+                                     .host = host,
+                                     .port = PORT_SERVER,
+                                     .role = kind == RACK_SWITCH ? COORD_SWITCH : COORD_SERVER,
+                                     .welcomed = rack_box_welcome,
+                                     .ended = rack_box_ended};
     host->server = true;
-    if (r->coordinator && kind == RACK_SERVER && (d->family == PACKET_SERVER || d->family == PACKET_NETLOCK) &&
-        !(b->newest = sim_alloc(r->config.locks * sizeof *b->newest)))
+    bool alone = kind == RACK_SWITCH && !r->config.switch_locks; /* else it passes packets on to servers */
+    bool watched = alone || (kind == RACK_SERVER && (d->family == PACKET_SERVER || d->family == PACKET_NETLOCK));
+    if (r->coordinator && watched && !(b->newest = sim_alloc(r->config.locks * sizeof *b->newest)))
         return -ENOMEM;
     return rack_box_start(b);
 }

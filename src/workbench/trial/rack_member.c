@@ -35,10 +35,18 @@ uint64_t rack_member_clock(const struct rack_member *m)
     return m->host ? sim_host_clock(m->host, now) : now;
 }
 
+/* Whether it is the switch in the middle of the star, and reaches no coordinator. */
+static bool is_cut_off(const struct rack_member *m)
+{
+    return !m->host && !m->place && sim_now(&m->rack->sim) < m->rack->switch_cut_ns;
+}
+
 /* ---- sending ---- */
 
 static void send_packet(const struct rack_member *m, const void *data, uint32_t len)
 {
+    if (is_cut_off(m))
+        return;
     struct sim_packet packet = {.from = address(m), .to = rack_sim_addr(coord_list_at(&m->coordinators)), .len = len};
     if (m->host) {
         sim_wire_send(m->rack->wire, packet.from, packet.to, data, len);
@@ -90,14 +98,23 @@ static void say_leave(const struct rack_member *m)
     send_packet(m, &p, sizeof p);
 }
 
+static void *switch_memory(struct rack_member *m)
+{
+    return m->host ? container_of(m, struct rack_box, member)->memory : m->rack->switches[m->place];
+}
+
 /* For the machine that the coordinator asked about. */
 static void look(struct rack_member *m)
 {
     struct rack *r = m->rack;
     if (m->role != COORD_SWITCH || !m->look_for || !r->design->switch_scan)
         return;
-    uint64_t found = r->design->switch_scan(r->switches[m->place], m->look_for, sim_now(&r->sim), &r->outbox);
-    rack_switch_flush(r);
+    struct rack_box *box = m->host ? container_of(m, struct rack_box, member) : NULL;
+    uint64_t found = r->design->switch_scan(switch_memory(m), m->look_for, rack_member_clock(m), &r->outbox);
+    if (box)
+        rack_box_flush(box);
+    else
+        rack_switch_flush(r);
     if (found == UINT64_MAX)
         return;
     uint16_t machine = m->look_for;
@@ -171,6 +188,13 @@ void rack_member_stop(struct rack_member *m)
     m->running = m->joined = false;
 }
 
+void rack_member_leave(struct rack_member *m)
+{
+    if (m->joined)
+        say_leave(m);
+    rack_member_stop(m);
+}
+
 /* ---- what the coordinator says ---- */
 
 static uint64_t membership_until(const struct rack_member *m, uint64_t stamp)
@@ -205,7 +229,7 @@ static void take_rules(struct rack_member *m, const struct rack_rules *rules)
         return;
     }
     m->welcome.rules = *rules;
-    d->switch_rules(m->rack->switches[m->place], rules);
+    d->switch_rules(switch_memory(m), rules);
 }
 
 /* Whether another lock server has a place, or none has, and the member had not heard of that. */
@@ -223,6 +247,9 @@ static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
 {
     uint64_t until = membership_until(m, b->packet.stamp);
     if (m->role != COORD_HOST) {
+        for (unsigned i = 0; i < RACKS_MAX; i++)
+            if (net_addr_known(b->switches[i]))
+                m->switches[i] = b->switches[i];
         m->look_for = b->packet.head.index <= m->welcome.config.machines ? (uint16_t)b->packet.head.index : 0;
         take_rules(m, &b->rules);
         take_place(m, b);
@@ -248,7 +275,7 @@ static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
 void rack_member_packet(struct rack_member *m, const void *data, uint32_t len)
 {
     const struct coord_packet *p = coord_check(data, len, 0);
-    if (!p || !m->running)
+    if (!p || !m->running || is_cut_off(m))
         return;
     if (m->joined && m->asked && coord_stands_by(&m->welcome.config.identity, p))
         coord_list_follow(&m->coordinators, p->at);

@@ -164,21 +164,27 @@ static uint32_t *watched(const struct rack *r, unsigned rack, const struct packe
     return r->design->family == PACKET_NETLOCK && h->to.machine != MACHINE_SWITCH ? NULL : newest_of(r, rack);
 }
 
-static void switch_welcome(struct rack_member *m)
+void rack_switch_begin(const struct rack_member *m, void *memory, uint64_t now)
 {
-    struct rack *r = m->rack;
+    const struct rack *r = m->rack;
     struct rack_config config = m->welcome.config;
-    void *memory = r->switches[m->place];
     config.switch_locks = r->config.switch_locks;
     config.rack = (uint16_t)m->place;
-    memset(memory, 0, switch_bytes(r, m->place));
-    if (r->newest)
-        memset(newest_of(r, m->place), 0, r->config.locks * sizeof *r->newest);
-    r->design->switch_init(memory, &config, m->welcome.packet.head.generation, sim_now(&r->sim));
+    r->design->switch_init(memory, &config, m->welcome.packet.head.generation, now);
     if (r->design->switch_rules)
         r->design->switch_rules(memory, &m->welcome.rules);
     if (r->design->switch_expect && m->welcome.live_known)
         r->design->switch_expect(memory, m->welcome.live, COORD_LIVE_WORDS);
+}
+
+static void switch_welcome(struct rack_member *m)
+{
+    struct rack *r = m->rack;
+    void *memory = r->switches[m->place];
+    memset(memory, 0, switch_bytes(r, m->place));
+    if (r->newest)
+        memset(newest_of(r, m->place), 0, r->config.locks * sizeof *r->newest);
+    rack_switch_begin(m, memory, sim_now(&r->sim));
 }
 
 static void switch_ended(struct rack_member *m)
@@ -255,10 +261,21 @@ static void switch_parts(struct rack *r, struct sim_wire *wire, const struct sim
         sim_switch_emit(wire, &back.packet);
 }
 
+/* Whether the packet goes to or comes from the other switch. */
+static bool is_for_spare(const struct rack *r, const struct sim_packet *packet)
+{
+    const struct sim_process *spare = r->spare_switch.process;
+    return spare && (packet->to.host == spare->host->id || packet->from.host == spare->host->id);
+}
+
 /* Lock packets of the design go through its program, others their way. */
 static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *packet)
 {
     struct rack *r = ctx;
+    if (is_for_spare(r, packet)) {
+        sim_switch_emit(wire, packet);
+        return;
+    }
     if (many_is(packet->data, packet->len)) {
         switch_parts(r, wire, packet);
         return;

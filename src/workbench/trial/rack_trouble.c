@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Faults of the coordinators of the simulated rack: their hosts crash or their processes are killed at any time; a disk is
  * full, or flips a bit; leaders are stopped, or do not reach etcd; an operator restarts them with another lease or with another
- * state, sets their clocks, and starts a lock server where there is no place for one. */
+ * state, sets their clocks, and starts a lock server or a switch where there is no place for one. */
 #include "lib/hash.h"
 #include "workbench/trial/rack_coordinator.h"
 
 #define STRIKES_MAX 12       /* on leaders, likewise */
 #define CRASHES_MAX 12       /* in the time in which faults strike, on average */
 #define SYNC_CRASH_ONE_IN 24 /* syncs */
-#define FLIP_BYTES 700u      /* at the end of the log: bits are flipped there, where something is */
+#define SALT_SWITCH UINT64_C(0x737769746368)
+#define SALT_STOP UINT64_C(0x73746f70)
+#define FLIP_BYTES 700u /* at the end of the log: bits are flipped there, where something is */
 
 /* Some hosts reach neither the coordinator nor the lock servers for a while: an operator who restarts one thing often restarts
  * more. */
@@ -167,6 +169,27 @@ static void cut_off_granter(struct rack_coordinator *k)
         }
 }
 
+static void find_server(void *arg, uint64_t tag)
+{
+    struct rack_box *b = arg;
+    if (!b->member.running && b->process->alive && b->process->generation == tag)
+        rack_member_start(&b->member);
+}
+
+/* A lock server is stopped in order, and started again later: it says that it decides nothing any more, so no host is waited for.
+ */
+static void stop_server(struct rack *r)
+{
+    struct rng random; /* of its own: runs in which none is stopped are what they were */
+    rng_seed(&random, r->params.seed ^ SALT_STOP);
+    struct rack_box *b = &r->servers[rng_below(&random, r->server_count)];
+    if (!rng_chance(&random, 1, 4) || !b->process->alive)
+        return;
+    rack_member_leave(&b->member);
+    uint64_t until = sim_now(&r->sim) + 1 + rng_below(&random, 4 * r->params.lease_ns);
+    sim_at(&r->sim, max_u64(min_u64(until, r->params.safety_ns), sim_now(&r->sim) + 1), find_server, b, b->process->generation);
+}
+
 /* A lock server at another address, which asks for a place again and again. It is given one only if no host can use the old server
  * any more. */
 static void start_spare(void *arg, uint64_t tag)
@@ -176,13 +199,76 @@ static void start_spare(void *arg, uint64_t tag)
     r->spare.spare = true;
     r->spare.machine = r->config.server[0];
     cut_off_granter(r->coordinator);
+    stop_server(r);
     int rc = rack_box_add(r, &r->spare, RACK_SERVER, sim_host_new(&r->sim));
     assert(!rc);
+}
+
+static void find_switch(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    (void)tag;
+    if (!r->switch_members[0].running)
+        rack_member_start(&r->switch_members[0]);
+}
+
+/* The switch is lost for a while, which it may have said before, or reaches no coordinator and goes on with the hosts that it has,
+ * of which some do not reach a coordinator either. */
+static void lose_switch(struct rack *r, struct rng *random)
+{
+    struct sim *sim = &r->sim;
+    uint64_t lease = r->params.lease_ns, draw = rng_next(random);
+    uint64_t until =
+        min_u64(sim_now(sim) + 2 * lease + rng_below(random, 4 * (lease + r->coordinator->member_ns)), r->params.safety_ns);
+    rack_count_fault(r->coordinator, FAULT_PARTITION);
+    if (draw & 1) {
+        if (draw & 2)
+            rack_member_leave(&r->switch_members[0]);
+        else
+            rack_member_stop(&r->switch_members[0]);
+        sim_at_background(sim, until, find_switch, r, 0);
+    }
+    r->switch_cut_ns = until;
+    for (unsigned c = 0; c < rack_coordinator_count(r); c++)
+        for (unsigned i = 0; i < r->params.hosts; i++)
+            if (draw >> (8 + i) & 1) {
+                sim_partition(sim, r->coordinator[c].host->id, r->hosts[i].host->id, until);
+                sim_partition(sim, r->hosts[i].host->id, r->coordinator[c].host->id, until);
+            }
+}
+
+/* A switch at another address, which asks for the place of the first one again and again. It is given the place only if no host can
+ * use the first one any more. Both may be lost later, and take the place of each other. */
+static void start_spare_switch(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    struct rng random;
+    rng_seed(&random, r->params.seed ^ mix64(SALT_SWITCH + tag));
+    if (!r->spare_switch.process) {
+        int rc = rack_box_add(r, &r->spare_switch, RACK_SWITCH, sim_host_new(&r->sim));
+        assert(!rc);
+    }
+    if (sim_now(&r->sim) >= r->params.safety_ns)
+        return;
+    if (r->sim.faults.active & FAULT_BIT(FAULT_PARTITION))
+        lose_switch(r, &random);
+    sim_at_background(&r->sim, sim_now(&r->sim) + 1 + rng_below(&random, 16 * r->params.lease_ns), start_spare_switch, r, tag + 1);
+}
+
+/* Of several switches the first one. */
+static void begin_spare_switch(struct rack_coordinator *k)
+{
+    struct rack *r = k->rack;
+    struct rng random; /* of its own: runs without another switch are what they were */
+    rng_seed(&random, r->params.seed ^ SALT_SWITCH);
+    if (k->active & FAULT_BIT(FAULT_OPERATOR) && !k->number && r->design->switch_expect && rng_chance(&random, 1, 3))
+        sim_at_background(&r->sim, rng_below(&random, r->params.safety_ns / 2), start_spare_switch, r, 0);
 }
 
 void rack_trouble_begin(struct rack_coordinator *k)
 {
     struct rack *r = k->rack;
+    begin_spare_switch(k);
     uint64_t times = rng_below(&k->random, CRASHES_MAX);
     if (k->active & FAULT_BIT(FAULT_OPERATOR) && r->server_count && !k->number)
         sim_at_background(&r->sim, rng_below(&k->random, r->params.safety_ns / 2), start_spare, r, 0);
