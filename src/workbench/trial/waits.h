@@ -12,7 +12,6 @@
 #include "pawl.h"
 
 #define WAITS_HOLDS_MAX 16 /* of one actor: a session's requests */
-#define WAITS_NONE UINT32_MAX
 
 struct waits_hold {
     uint32_t request;
