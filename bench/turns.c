@@ -7,7 +7,7 @@
  *
  * SECOND may be "same". PID: this process runs during the turns of SECOND only. Bounds are in the environment: GOODPUT_LEAST of
  * SECOND against FIRST, MEDIAN_MOST. */
-#include "bench/kit.h"
+#include "bench/pairs.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -19,7 +19,6 @@
 #define ROUNDS 21
 #define TURN_NS (100 * NS_PER_MS)
 #define SETTLE_NS (10 * NS_PER_MS) /* after the change of turns: what the other one left behind */
-#define INFLIGHT PAWL_INFLIGHT_MAX
 #define SAMPLES 100000u
 #define LOCKS 10000u
 
@@ -54,41 +53,6 @@ static pawl *open_place(const char *words)
     return p;
 }
 
-static void submit(pawl *p, const pawl_request *r)
-{
-    uint64_t id;
-    if (pawl_submit(p, r, &id))
-        kit_die("cannot submit: %s", pawl_explain());
-}
-
-static double many(pawl *p)
-{
-    static uint64_t key;
-    pawl_completion done[INFLIGHT];
-    uint64_t begin = kit_now(), end = begin + TURN_NS, pairs = 0;
-    unsigned flying = 0;
-    for (bool more = true; more || flying;) {
-        more = kit_now() < end;
-        for (; more && flying < INFLIGHT; flying++) {
-            const pawl_request lock = {
-                .op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .key = pawl_id(++key * 7919 % LOCKS), .deadline_ns = UINT64_MAX};
-            submit(p, &lock);
-        }
-        int n = pawl_reap(p, done, INFLIGHT, pawl_in(NS_PER_S));
-        for (int i = 0; i < n; i++) {
-            if (done[i].result)
-                kit_die("refused: %s", pawl_strerror(done[i].result));
-            bool unlocked = done[i].user;
-            const pawl_request unlock = {.op = PAWL_OP_UNLOCK, .grant = done[i].grant, .user = p};
-            if (!unlocked)
-                submit(p, &unlock);
-            pairs += unlocked;
-            flying -= unlocked;
-        }
-    }
-    return (double)pairs * 1e9 / (double)(kit_now() - begin);
-}
-
 static void one_by_one(pawl *p, struct figures *out)
 {
     static double took[SAMPLES];
@@ -113,7 +77,7 @@ static struct figures turn(pawl *p, bool second)
     if (beside && kill(beside, second ? SIGCONT : SIGSTOP))
         kit_die("process %d is gone", (int)beside);
     kit_sleep(SETTLE_NS);
-    f.many = many(p);
+    f.many = pairs_in_flight(p, LOCKS, TURN_NS);
     one_by_one(p, &f);
     return f;
 }
@@ -145,7 +109,7 @@ static void compare(struct kit *k, pawl *first, pawl *second)
         kill(beside, SIGCONT);
     char what[128];
     double least = bound("GOODPUT_LEAST", 0), most = bound("MEDIAN_MOST", 1e9);
-    snprintf(what, sizeof what, "%u in flight: %.0f and %.0f K pairs/s, ratio", (unsigned)INFLIGHT,
+    snprintf(what, sizeof what, "%u in flight: %.0f and %.0f K pairs/s, ratio", (unsigned)PAWL_INFLIGHT_MAX,
              kit_percentile(many_[0], rounds, 0.5) / 1e3, kit_percentile(many_[1], rounds, 0.5) / 1e3);
     kit_judge_least(k, what, kit_percentile(many_[2], rounds, 0.5), "x", getenv("ONE_ONLY") ? 0 : least);
     snprintf(what, sizeof what, "one client: %.1f and %.1f K pairs/s, ratio", kit_percentile(one[0], rounds, 0.5) / 1e3,

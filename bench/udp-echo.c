@@ -3,7 +3,7 @@
  * a grant against that of an echo followed by the same trailing one-way packet, one after the other in turns; and cycles with 64
  * in flight against echo exchanges, in short blocks that take turns. A cycle is two exchanges, so half of the echo's is the most.
  */
-#include "bench/kit.h"
+#include "bench/pairs.h"
 #include "workbench/lab/loopback.h"
 #include "world/world.h"
 
@@ -114,48 +114,13 @@ static double echo_block(void)
     return rate;
 }
 
-static void submit(pawl *p, const pawl_request *r)
-{
-    uint64_t id;
-    if (pawl_submit(p, r, &id))
-        kit_die("cannot submit: %s", pawl_explain());
-}
-
-static double lock_block(pawl *p)
-{
-    static uint64_t key;
-    pawl_completion done[INFLIGHT];
-    uint64_t begin = kit_now(), end = begin + BLOCK_NS, cycles = 0;
-    unsigned flying = 0;
-    for (bool more = true; more || flying;) {
-        more = kit_now() < end;
-        for (; more && flying < INFLIGHT; flying++) {
-            const pawl_request lock = {
-                .op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .key = pawl_id(++key * 7919 % LOCKS), .deadline_ns = UINT64_MAX};
-            submit(p, &lock);
-        }
-        int n = pawl_reap(p, done, INFLIGHT, pawl_in(NS_PER_S));
-        for (int i = 0; i < n; i++) {
-            if (done[i].result)
-                kit_die("refused: %s", pawl_strerror(done[i].result));
-            bool unlocked = done[i].user;
-            const pawl_request unlock = {.op = PAWL_OP_UNLOCK, .grant = done[i].grant, .user = p};
-            if (!unlocked)
-                submit(p, &unlock);
-            cycles += unlocked;
-            flying -= unlocked;
-        }
-    }
-    return (double)cycles * 1e9 / (double)(kit_now() - begin);
-}
-
 static void throughput(struct kit *k, pawl *p, const char *design)
 {
     static double bares[ROUNDS], ourses[ROUNDS], ratio[ROUNDS];
     unsigned rounds = (unsigned)max_u64(5, min_u64(ROUNDS, (uint64_t)(ROUNDS * k->scale)));
     for (unsigned i = 0; i < rounds; i++) {
         bares[i] = echo_block();
-        ourses[i] = lock_block(p);
+        ourses[i] = pairs_in_flight(p, LOCKS, BLOCK_NS);
         ratio[i] = ourses[i] / bares[i];
     }
     char what[128];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sends a daemon what nobody should: forged packets at a steady rate, or packets of all kinds that are made at random, cut and
- * changed, with a key or without. scripts/storm runs it against every daemon, scripts/operate-cost beside honest clients.
+/* Sends a daemon packets that no member sends: forged packets at a steady rate, or packets of all kinds that are made at random,
+ * cut and changed, with a key or without. scripts/storm runs it against every daemon, scripts/operate-cost beside honest clients.
  *
  *   storm ADDRESS:PORT [--rate N] [--seconds S] [--key FILE] [--seed N] [--forged] [--host N] [--life N] */
 #include "cluster/coordinator.h"

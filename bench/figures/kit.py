@@ -62,11 +62,26 @@ def cached(words):
     return done
 
 
+@functools.lru_cache
+def models():
+    return json.loads(subprocess.check_output([PAWL, "sim", "--models", "--json"]))
+
+
 def model_value(model, name):
     """A number of a model, as 'pawl sim --models' prints it."""
-    models = json.loads(subprocess.check_output([PAWL, "sim", "--models", "--json"]))
-    values = next(m["values"] for m in models if m["model"] == model)
+    values = next(m["values"] for m in models() if m["model"] == model)
     return next(v["value"] for v in values if v["name"] == name)
+
+
+def zipf_share(first, items, exponent):
+    """The share of the first so many of all items, by Zipf's law."""
+
+    def weight(n):
+        head = min(n, 10000)  # these one by one, the others as an integral
+        tail = ((n + 0.5) ** (1 - exponent) - (head + 0.5) ** (1 - exponent)) / (1 - exponent)
+        return sum(rank ** -exponent for rank in range(1, head + 1)) + tail
+
+    return weight(first) / weight(items)
 
 
 def shorter(time):

@@ -31,7 +31,7 @@ int daemon_keys(const struct args *usage, const struct seal_ring **out);
 #define DAEMON_RUN (-1)
 int daemon_checked(const struct daemon_options *o);
 
-/* It does its work from now on: the service manager is told. */
+/* Tells the service manager that the daemon does its work from now on. */
 void daemon_runs(void);
 void daemon_end(void);
 

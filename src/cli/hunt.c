@@ -221,7 +221,7 @@ static void take_excerpt(struct excerpt *e, const struct hunt_failure *f)
     fclose(trace);
 }
 
-/* Those of the telling lines that are before the last lines. */
+/* The next telling line before the last lines. */
 static const char *telling_next(const struct excerpt *e, uint64_t *from)
 {
     return tail_next(&e->telling, from, tail_first(&e->all));

@@ -40,8 +40,8 @@ static const struct args usage = {
         "rack.",
     .after = "No session loses a lock. The racks concerned pause until all hosts have reported what they hold there; the others do "
              "not.\n"
-             "Slots of a rack whose switch failed can be moved, too, which takes a lease or two. The coordinator writes the rules\n"
-             "to its disk before it sends them.\n\n"
+             "Shards of a rack whose switch failed can be moved, too, which takes a lease or two. The coordinator writes the\n"
+             "rules to its disk before it sends them.\n\n"
              "Examples:\n"
              "  pawl rules --space pawl://127.0.0.1:7070/test\n"
              "  pawl rules --space pawl://127.0.0.1:7070/test --shards 0:32 --to 2\n\n"

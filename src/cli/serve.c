@@ -115,7 +115,7 @@ static const struct arg serve_table[] = {
      "pawl doctor",
      &opts.provider, NULL},
     {"remove", 0, ARG_FLAG, NULL, "dev, with --pin: remove the pinned memory at the end", &opts.remove, NULL},
-    {"insecure", 0, ARG_FLAG, NULL, "listen beyond loopback without a key: whoever sends packets there may take and free locks",
+    {"insecure", 0, ARG_FLAG, NULL, "listen beyond loopback without a key: every sender of packets may take and free locks",
      &opts.insecure, NULL},
     SETTINGS_TUNE_OPTION(&opts.tune),
     DAEMON_OPTIONS(&opts.daemon),
@@ -156,8 +156,8 @@ static const struct args serve_usage = {
         "lost, or\n"
         "other settings count. Unless --fresh, a lock server that starts grants nothing for one --lease: a host may hold something "
         "from\n"
-        "before. With --key, packets are\n"
-        "authenticated (see 'pawl key'); without, it listens on loopback only, unless --insecure is said.\n\n"
+        "before. With --key, packets are authenticated (see 'pawl key'); without, it listens on loopback only, unless\n"
+        "--insecure is said.\n\n"
         "With --group G there are G times as many dense keys as locks, so that a switch has room for all locks. Use it for keys "
         "that\n"
         "are requested rarely and evenly. Keys with the same remainder by N exclude each other, in one session, too.\n\n"

@@ -174,7 +174,7 @@ static void list_one(struct json *j, const char *scheme, const char *name)
         observer_close(&o);
 }
 
-/* Those whose names begin like that, which is cut off. */
+/* Lists the segments of a folder whose names begin with the prefix, without it. */
 static int list_folder(struct json *j, const char *folder, const char *prefix, const char *scheme)
 {
     struct dirent **names = NULL;

@@ -139,7 +139,7 @@ static int compare_rows(const void *a, const void *b)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-/* Those worth a line come first; how many. */
+/* The rows that are worth a line, the most important first. Returns how many there are. */
 static size_t choose(struct top_look *l, struct top_row **out)
 {
     size_t count = 0;

@@ -76,7 +76,7 @@ void far_close(struct node_udp *u)
     free(u);
 }
 
-/* The memory of a node in the kernel is a map. Those who may not ask the kernel for it use packets. */
+/* The memory of a node in the kernel is a map. A process that may not ask the kernel for it uses packets. */
 static int open_map(const char *path)
 {
     union bpf_attr ask = {.pathname = (uintptr_t)path};

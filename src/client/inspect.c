@@ -64,8 +64,8 @@ static int look_far(const char *place, unsigned node, struct observer *o)
     if (!rc && node != ONLY_NODE)
         rc = far_check_place(&w, name, &o->header);
     free(name);
-    o->nobody.seen = rc ? NULL : calloc(o->header.slot_count, sizeof *o->nobody.seen);
-    return rc ? rc : o->nobody.seen ? 0 : -ENOMEM;
+    o->unjoined.seen = rc ? NULL : calloc(o->header.slot_count, sizeof *o->unjoined.seen);
+    return rc ? rc : o->unjoined.seen ? 0 : -ENOMEM;
 }
 
 static const char *far_place(const char *where)
@@ -113,10 +113,10 @@ int observer_open_node(const char *where, unsigned node, struct observer *o)
     }
     layout_space(&o->header, 0, &o->space);
     table_init(&o->locker.table, &o->header, 0);
-    o->nobody.slot = UINT32_MAX; /* so that no slot is taken for our own */
-    o->nobody.lease = &o->nobody.lease_copy;
+    o->unjoined.slot = UINT32_MAX; /* so that no slot is taken for our own */
+    o->unjoined.lease = &o->unjoined.lease_copy;
     struct fab_ep *ep = o->fabric ? fab_rdma->ep(o->fabric) : far ? &o->far->node.fab : &o->ep;
-    o->locker.seat = (struct seat){.space = &o->space, .me = &o->nobody, .ep = ep, .world = &world_real};
+    o->locker.seat = (struct seat){.space = &o->space, .me = &o->unjoined, .ep = ep, .world = &world_real};
     return 0;
 }
 
@@ -127,7 +127,7 @@ void observer_close(struct observer *o)
     if (o->fabric)
         fab_rdma->close(o->fabric);
     far_close(o->far);
-    free(o->nobody.seen);
+    free(o->unjoined.seen);
 }
 
 /* ---- sessions ---- */

@@ -12,7 +12,7 @@ struct observer {
     struct locker locker;
     struct space space;
     struct fab_ep ep;
-    struct session nobody;
+    struct session unjoined;     /* without a slot: an observer takes none */
     struct segment *segment;     /* null on a memory node, */
     struct node_udp *far;        /* which this reaches */
     struct fab_rdma *fabric;     /* and this, where the node's verbs are not packets */

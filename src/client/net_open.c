@@ -214,7 +214,7 @@ static int open_or_make(struct net *n, const struct net_where *w, const char *pa
         if (rc != -ENOENT && rc != -ESTALE)
             return rc;
         if (*turn >= 0) {
-            rc = late ? explain(-ETIMEDOUT, "%s: it is removed again and again", path) : join_and_create(n, w, path);
+            rc = late ? explain(-ETIMEDOUT, "%s: was removed repeatedly while opening", path) : join_and_create(n, w, path);
             if (rc)
                 return rc;
             made = true;

@@ -251,7 +251,7 @@ static enum pawl_why why(struct pawl *p)
 
 /* ---- several at once ---- */
 
-/* Those of one node. */
+/* Takes the locks that one of the nodes has. */
 static int lock_part(struct nodes *s, unsigned node, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
 {
     const unsigned nodes = s->where.coordinators.count;

@@ -2,9 +2,9 @@
 /* The coordinator's hosts: their numbers, lives and membership leases.
  *
  * A host that is silent keeps its number until its membership lease has surely ended: it may live, be cut off from the coordinator
- * alone, and hold locks. The log has the life of every host before the host is welcome. So a coordinator that restarts knows whom
- * to wait for: hosts in its log are live until they leave or the longest membership lease has ended. All other numbers are free at
- * once.
+ * alone, and hold locks. The log has the life of every host before the host is welcome. So a coordinator that restarts knows which
+ * hosts to wait for: those in its log are live until they leave or the longest membership lease has ended. All other numbers are
+ * free at once.
  *
  * A host of another configuration than today's is refused: its locks may belong to other lock servers by now, and its leases have
  * another length. It ends its sessions and says that it leaves. Until all such hosts are gone, no member is let in (I16). */

@@ -301,6 +301,7 @@ uint32_t coord_on_key(struct coordinator *c, const struct coord_key *p, struct n
     } else if (c->directory) {
         code = find(c, p, from, now, &cell);
         index = code ? index : directory_index(c->directory, cell);
+        assert(code || c->directory->key[cell].state == DIRECTORY_USED); /* I7: no answer names an index that is being retired */
     }
     memset(a, 0, sizeof *a);
     coord_make(&a->packet, COORD_FOUND, c->space, &c->config.identity, p->packet.head.nonce);

@@ -113,7 +113,7 @@ int host_create(const char *path, const struct rack_welcome *welcome, const stru
     h.machine = w->packet.head.to.machine;
     h.until_ns = lease_valid_until(stamp, rack_member_ns(&h.config));
     place_parts(&h, design->packet);
-    /* It has no name until it is whole, so nothing is left of a process that dies before. */
+    /* The file has no name until it is whole, so nothing is left of a process that dies before. */
     int fd = open(dirname_of(path, folder), O_RDWR | O_TMPFILE | O_CLOEXEC, PERMISSIONS);
     if (fd < 0)
         return -errno;

@@ -50,7 +50,8 @@ static int describe(const struct seat *seat, uint32_t slot, const struct session
     return fab_write(seat->ep, at, &s.lease_ns, offsetof(struct slot, life) - offsetof(struct slot, lease_ns));
 }
 
-/* Lease and proof change in one step, so that others who see the slot taken know which peer to fence. 1: taken, *taken its lease.
+/* Lease and proof change in one step, so that other sessions that see the slot taken know which peer to fence. 1: taken, *taken its
+ * lease.
  */
 static int claim(const struct seat *seat, uint32_t slot, const struct session_params *p, uint64_t *taken)
 {
@@ -360,7 +361,7 @@ int session_break(const struct seat *seat, uint32_t slot, uint32_t epoch)
     if (rc)
         return rc;
     rc = seat->space->design->recover ? seat->space->design->recover(seat, slot, lease_epoch(lease)) : 0;
-    return rc < 0 ? rc : 0; /* more than 0: others, who may, do */
+    return rc < 0 ? rc : 0; /* more than 0: sessions that may recover from it do so */
 }
 
 int session_condemn(const struct seat *seat, uint32_t slot, uint32_t epoch)

@@ -175,7 +175,7 @@ static int hand_names(const struct directory *d, store_take take, void *to)
     return rc;
 }
 
-/* Those that were ever set, and whose lock is not another key's by now. */
+/* The values that were ever set, and whose lock is not another key's by now. */
 static int hand_values(const struct rack_state *s, store_take take, void *to)
 {
     const struct directory *d = &s->directory;

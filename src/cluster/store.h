@@ -5,8 +5,8 @@
  * fails, they may be in it or not, and the caller appends them again; records are written so that repeating them changes nothing,
  * or the store is closed. A snapshot replaces the log by records that mean the same.
  *
- * There is one implementation, a local file (store_file.h). The interface leaves room for one that several coordinators share: an
- * append there is a transaction that is guarded by the leader's term, and -ESTALE says that the term is over. */
+ * There are two implementations: a local file (store_file.h), and keys in etcd that several coordinators share (store_etcd.h). In
+ * etcd an append is a transaction that is guarded by the leader's term, and -ESTALE says that the term is over. */
 #ifndef PAWL_CLUSTER_STORE_H
 #define PAWL_CLUSTER_STORE_H
 

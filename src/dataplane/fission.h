@@ -282,13 +282,6 @@ static inline bool fission_marked(const struct fission_packet *p, const struct f
 
 /* ---- the stages ---- */
 
-/* select: the lock's part of an array that is divided, and its offset there. */
-static inline void fission_select(uint64_t index, uint32_t per_part, uint32_t *part, uint32_t *offset)
-{
-    *part = (uint32_t)(index / per_part);
-    *offset = (uint32_t)(index % per_part);
-}
-
 static inline void fission_check(const struct fission_packet *p, const struct fission_policy *policy, struct fission_meta *m,
                                  uint32_t *term, uint16_t *inca)
 {

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
+/* clang-format off */
 /* The memory of NetLock's switch as the program in the kernel and its control process share it: one block, the control process's
  * own (designs/netlock/switch.h), in which the program finds by offsets what concerns it. Nothing of the operating system here.
  *
  * Each part and the side that writes it:
- *   registers of a lock         the program, under the lock's latch; the control process only while the lock is closed
- *   registers of a request      the packet that has its claim; the control process after a grace period, when its host is not
- * admitted machines                    `until_ns` is exchanged by compare-and-swap from both sides; the rest is the control
- * process's everything else             the control process */
+ *   registers of a lock      the program, under the lock's latch; the control process only while the lock is closed
+ *   registers of a request   the packet that has its claim; the control process after a grace period, when its host is not admitted
+ *   machines                 `until_ns` is exchanged by compare-and-swap from both sides; the rest is the control process's
+ *   everything else          the control process */
+/* clang-format on */
 #ifndef PAWL_DATAPLANE_NETLOCK_MEMORY_H
 #define PAWL_DATAPLANE_NETLOCK_MEMORY_H
 
@@ -26,7 +28,7 @@ struct netlock_quota {
 };
 
 struct netlock_lent {
-    uint64_t filled; /* how many locks of the slot with its number the switch has taken in before clients asked for them */
+    uint64_t filled; /* of the steward's slot with its number: locks that the switch has taken in before clients asked for them */
     uint32_t life;
     uint32_t pad;
 };
@@ -46,7 +48,7 @@ struct netlock_memory {
     uint64_t quota_at;       /* per tenant */
     uint64_t machines_at;    /* per host */
     uint64_t servers_at;     /* per server, struct netlock_lent */
-    uint64_t owner_at;       /* per slot, 16 bits: number of the server that has its locks, + 1; 0: none */
+    uint64_t owner_at;       /* per steward's slot, 16 bits: number of the server that has its locks, + 1; 0: none */
     uint64_t until_at;       /* 64 bits: until when the switch may grant, by CLOCK_BOOTTIME */
     uint64_t term_at;        /* 32 bits: of the switch, as the active one */
     uint64_t version_at;     /* 32 bits: of the table of locks */

@@ -405,7 +405,7 @@ static inline void netlock_fill_slot(struct netlock_pass *p, const struct netloc
     p->out_mode = p->mode;
 }
 
-/* Whose the slot is: returns whether it is the packet's. A nonce is its host's, and another host's may be the same. With `here`,
+/* Whether the queue slot belongs to the packet's request. A nonce is its host's, and another host's may be the same. With `here`,
  * the request is answered at the place of this packet from now on: any process of the host may have sent the first, and be gone. */
 static inline bool netlock_is_own(struct netlock_pass *p, const struct netlock_registers *r, uint32_t slot, bool here)
 {

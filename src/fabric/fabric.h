@@ -66,7 +66,7 @@ enum fab_caps {
 };
 #define FAB_CAPS 12 /* how many */
 
-/* Those that go together on most fabrics. */
+/* Capabilities that go together on most fabrics. */
 #define FAB_MASKED (FAB_MASKED_SWAP | FAB_MASKED_CAS | FAB_MASKED_FAA)
 #define FAB_ORDERED (FAB_ORDER_MIXED | FAB_ORDER_WRITE_AFTER_READ)
 

@@ -69,8 +69,8 @@ void sim_fabric_strike(struct sim_fabric *fabric, struct sim_strike *strikes, un
 /* An endpoint of a living process, connected to every host that exists or comes. Null if there is no memory. */
 struct fab_ep *sim_ep_new(struct sim_fabric *fabric, struct sim_process *process);
 
-/* It is used so seldom that its connections' contexts are never in a NIC's cache and take no place of others there. Before its
- * first verb. */
+/* The endpoint is used so seldom that its connections' contexts are never in a NIC's cache and take no place of others there. To be
+ * called before its first verb. */
 void sim_ep_use_rarely(struct fab_ep *fab);
 
 /* No task uses it any more. What it has in flight still takes effect. Endpoints of a crashed process are freed this way

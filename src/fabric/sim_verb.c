@@ -227,7 +227,7 @@ static void close_windows(const struct sim_verb *verb)
             at = &(*at)->next_free;
 }
 
-/* It is refused before its write: the write does not come. */
+/* The verb is refused before its write: the write does not come. */
 static void drop_window(const struct sim_verb *verb)
 {
     for (struct sim_verb **at = &verb->node->windows; *at; at = &(*at)->next_free)

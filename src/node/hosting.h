@@ -104,7 +104,7 @@ void hosting_stop_granters(struct hosted *s);
 /* An operator's question. */
 void hosting_answer(struct hosting *h, const void *data, uint32_t len, struct net_addr from, const struct seal_key *key);
 
-/* Those whose states are in the folder, or in etcd. 0, or a negative code, explained. */
+/* Starts the spaces whose states are in the folder, or in etcd. 0, or a negative code, explained. */
 int hosting_load(struct hosting *h);
 
 /* Further spaces in etcd (hosting_etcd.c). All return 0, or a negative code, explained. */

@@ -59,7 +59,7 @@ static bool address_of(const struct keeper *k, struct place to, struct net_addr 
     return true;
 }
 
-/* It learns with which of two keys a host tags, too. */
+/* The roster learns with which of two keys a host tags, too. */
 static bool find_host(void *ctx, struct place to, struct net_addr *out)
 {
     const struct keeper *k = ctx;

@@ -225,7 +225,7 @@ static void outlast(pawl *p, const pawl_grant *held, const char *other)
 
 /* ---- scenes ---- */
 
-/* The coordinator is gone for longer than a lock lease: joined hosts do not notice. Then it knows whom to wait for: another host
+/* The coordinator is gone for longer than a lock lease: joined hosts do not notice. Then it knows for which to wait: another host
  * joins at once, though the membership lease is a minute. */
 static void outage(const char *design)
 {

@@ -43,7 +43,7 @@ struct loss {
     uint64_t from_ns, at_ns;
 };
 
-/* For whom a fault is an excuse. */
+/* The parts for which a fault is an excuse. */
 enum fault_kind { FAULT_HOST, FAULT_GRANTER, FAULT_MACHINE, FAULT_OTHER };
 
 struct fault {

@@ -24,7 +24,7 @@
 
 static struct {
     uint32_t stop;
-    uint64_t inside, sum;
+    struct turns all;
     uint64_t turns[CLIENTS];
     uint32_t holds, learnt;
 } * board;
@@ -85,17 +85,9 @@ static void client(void *arg)
     unsigned number = (unsigned)(uintptr_t)arg;
     CHECK_EQ(lab_enter(&rack, 1, 1 + number % HOSTS), 0);
     pawl *p = open_session();
-    uint64_t token = 0;
     connect_verbs(&verbs, 100 + number);
     while (!__atomic_load_n(&board->stop, __ATOMIC_ACQUIRE)) {
-        pawl_grant g;
-        CHECK_OK(pawl_timedlock(p, pawl_id(LOCK), PAWL_EXCLUSIVE, pawl_in(PATIENCE_NS), &g));
-        CHECK(g.token > token);
-        token = g.token;
-        CHECK_EQ(__atomic_fetch_add(&board->inside, 1, __ATOMIC_RELAXED), 0);
-        board->sum++;
-        CHECK_EQ(__atomic_fetch_sub(&board->inside, 1, __ATOMIC_RELAXED), 1);
-        CHECK_OK(pawl_unlock(p, &g));
+        take_turn(&board->all, p, pawl_id(LOCK), pawl_in(PATIENCE_NS));
         add(&verbs);
         __atomic_fetch_add(&board->turns[number], 1, __ATOMIC_RELEASE);
     }
@@ -130,7 +122,7 @@ static void check_sums(void)
     u128 pair;
     for (unsigned i = 0; i < CLIENTS; i++)
         turns += board->turns[i];
-    CHECK_EQ(board->sum, turns);
+    CHECK_EQ(board->all.sum, turns);
     connect_verbs(&verbs, 99);
     CHECK_EQ(fab_read64(&verbs.node.fab, WORD, &word), 0);
     CHECK_EQ(fab_read128(&verbs.node.fab, PAIR, &pair), 0);

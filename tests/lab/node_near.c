@@ -17,7 +17,7 @@
 #define LOST 9
 
 static struct {
-    uint64_t inside, sum, token;
+    struct turns turns;
     uint32_t holds, learnt;
 } * board;
 
@@ -48,16 +48,8 @@ static pawl *open_session(bool near)
 static void client(void *arg)
 {
     pawl *p = open_session((uintptr_t)arg % 2);
-    for (unsigned i = 0; i < TURNS; i++) {
-        pawl_grant g;
-        CHECK_OK(pawl_timedlock(p, pawl_id(LOCK), PAWL_EXCLUSIVE, pawl_in(PATIENCE_NS), &g));
-        CHECK_EQ(__atomic_fetch_add(&board->inside, 1, __ATOMIC_RELAXED), 0);
-        CHECK(g.token > board->token);
-        board->token = g.token;
-        board->sum++;
-        CHECK_EQ(__atomic_fetch_sub(&board->inside, 1, __ATOMIC_RELAXED), 1);
-        CHECK_OK(pawl_unlock(p, &g));
-    }
+    for (unsigned i = 0; i < TURNS; i++)
+        take_turn(&board->turns, p, pawl_id(LOCK), pawl_in(PATIENCE_NS));
     CHECK_OK(pawl_close(p));
 }
 
@@ -68,7 +60,7 @@ static void exclude(void)
         pids[i] = child_start(client, (void *)i);
     for (unsigned i = 0; i < CLIENTS; i++)
         child_join(pids[i]);
-    CHECK_EQ(board->sum, CLIENTS * TURNS);
+    CHECK_EQ(board->turns.sum, CLIENTS * TURNS);
 }
 
 /* A local client sends nothing to lock. */
@@ -87,26 +79,6 @@ static void without_packets(void)
     printf("a local client locks and unlocks in %" PRIu64 " ns, with %" PRIu64 " round trips in %d turns\n", ns,
            c->round_trips - before, FREE_TURNS);
     CHECK_OK(pawl_close(p));
-}
-
-static void near_side(void *arg)
-{
-    pawl *p = open_session(true);
-    order_near(memory_of(p)->locker.seat.ep, arg);
-    CHECK_OK(pawl_close(p));
-}
-
-static void order(void)
-{
-    static uint64_t seen[ORDER_ROUNDS + 1];
-    struct order *o = shared_memory(sizeof *o);
-    pid_t pid = child_start(near_side, o);
-    pawl *p = open_session(false);
-    order_far(memory_of(p)->locker.seat.ep, seen);
-    child_join(pid);
-    order_check(o, seen);
-    CHECK_OK(pawl_close(p));
-    munmap(o, sizeof *o);
 }
 
 static void hold_until_lost(void *arg)
@@ -170,7 +142,7 @@ int main(void)
     board = shared_memory(sizeof *board);
     pid_t node = start_node("--fresh");
     exclude();
-    order();
+    order_try(open_session);
     without_packets();
     lose(true, false);
     lose(false, false);

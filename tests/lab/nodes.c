@@ -12,11 +12,11 @@
 #include "tests/lab/noise.h"
 #include "tests/shm/space.h"
 
-#define CLIENTS 8
+#define CLIENTS JUDGED_CLIENTS
 #define HOSTS 2  /* of clients; */
 #define KERNEL 3 /* the hosts of the nodes */
 #define PROCESS 4
-#define LOCKS 4 /* every other one at each node */
+#define LOCKS JUDGED_LOCKS /* every other one at each node */
 #define LEASE_NS (1500 * NS_PER_MS)
 #define PATIENCE_NS (90 * NS_PER_S)
 #define SPACE "trial"
@@ -26,11 +26,7 @@
 static const struct design *design;
 
 static struct board {
-    uint32_t stop;
-    struct judged_lock locks[LOCKS];
-    uint64_t turns[CLIENTS][LOCKS];
-    uint64_t lost[CLIENTS]; /* sessions */
-    uint64_t late;          /* entries after the end of the client's own lease: it was stopped between its grant and its entry */
+    struct judged trial;
     uint64_t adds, wrong;
 } * board;
 
@@ -58,25 +54,6 @@ static void kill_node(unsigned which)
 
 /* ---- clients ---- */
 
-/* 0, or how it failed, which must be a way that the trial explains. */
-static int turn(pawl *p, unsigned number, unsigned lock, struct rng *r)
-{
-    pawl_grant g;
-    int rc = pawl_timedlock(p, pawl_id(lock), PAWL_EXCLUSIVE, pawl_in(10 * NS_PER_S), &g);
-    if (rc)
-        return rc;
-    uint64_t until = g.expiry_ns;
-    if (!judged_enter(&board->locks[lock], lock, g.token, until))
-        __atomic_fetch_add(&board->late, 1, __ATOMIC_RELAXED);
-    if (rng_below(r, 64) == 0) { /* so that events find holders */
-        __atomic_store_n(&board->locks[lock].dwells, number + 1, __ATOMIC_RELEASE);
-        pause_ns(LEASE_NS / 2 + rng_below(r, LEASE_NS / 2));
-        __atomic_store_n(&board->locks[lock].dwells, 0, __ATOMIC_RELEASE);
-    }
-    judged_leave(&board->locks[lock], lock, until);
-    return pawl_unlock(p, &g);
-}
-
 static void client(void *arg)
 {
     const unsigned number = (unsigned)(uintptr_t)arg;
@@ -84,16 +61,17 @@ static void client(void *arg)
     pawl *p = NULL;
     rng_seed(&r, (uint64_t)getpid());
     CHECK_EQ(lab_enter(&rack, 1, 1 + number % HOSTS), 0);
-    while (!__atomic_load_n(&board->stop, __ATOMIC_ACQUIRE)) {
+    while (!__atomic_load_n(&board->trial.stop, __ATOMIC_ACQUIRE)) {
         unsigned lock = (unsigned)rng_below(&r, LOCKS);
         bool opens = !p;
-        int rc = opens ? pawl_open(WHERE, NULL, &p) : turn(p, number, lock, &r);
+        uint64_t dwell_ns = rng_below(&r, 64) ? 0 : LEASE_NS / 2 + rng_below(&r, LEASE_NS / 2); /* so that events find holders */
+        int rc = opens ? pawl_open(WHERE, NULL, &p) : judged_turn(&board->trial, p, number, lock, dwell_ns);
         if (opens)
             pause_ns(rc ? 10 * NS_PER_MS : 0);
         if (!rc && !opens) {
-            __atomic_fetch_add(&board->turns[number][lock], 1, __ATOMIC_RELEASE);
+            __atomic_fetch_add(&board->trial.turns[number][lock], 1, __ATOMIC_RELEASE);
         } else if (rc == -PAWL_ELOST) {
-            __atomic_fetch_add(&board->lost[number], 1, __ATOMIC_RELAXED);
+            __atomic_fetch_add(&board->trial.lost[number], 1, __ATOMIC_RELAXED);
             pawl_close(p);
             p = NULL;
         } else if (rc && rc != -ETIMEDOUT && rc != -EAGAIN) {
@@ -109,23 +87,10 @@ static void start_client(unsigned i)
     clients[i] = child_start(client, (void *)(uintptr_t)i);
 }
 
-/* Until each has had all locks once more. A client that has ended has failed. `but`: a client that is stopped; CLIENTS: none. */
+/* `but`: a client that is stopped; the number of clients: none. */
 static void all_go_on(const char *after, unsigned but)
 {
-    uint64_t limit = pawl_in(PATIENCE_NS);
-    struct board then = *board;
-    for (unsigned i = 0; i < CLIENTS; i++)
-        for (unsigned l = 0; l < LOCKS && i != but;) {
-            int status;
-            if (waitpid(clients[i], &status, WNOHANG) == clients[i])
-                CHECK_FAIL("after %s: client %u ended with status 0x%x", after, i, (unsigned)status);
-            if (pawl_now() > limit)
-                CHECK_FAIL("after %s: client %u gets lock %u no more", after, i, l);
-            if (__atomic_load_n(&board->turns[i][l], __ATOMIC_ACQUIRE) > then.turns[i][l])
-                l++;
-            else
-                pause_ns(NS_PER_MS);
-        }
+    judged_go_on(&board->trial, clients, CLIENTS, but, pawl_in(PATIENCE_NS), after);
 }
 
 /* ---- events ---- */
@@ -137,7 +102,7 @@ static unsigned holder_at(unsigned node, struct rng *r)
 {
     for (uint64_t limit = pawl_in(5 * NS_PER_S); pawl_now() < limit; pause_ns(NS_PER_MS))
         for (unsigned l = 0; l < LOCKS; l++) {
-            uint32_t dwells = __atomic_load_n(&board->locks[l].dwells, __ATOMIC_ACQUIRE);
+            uint32_t dwells = __atomic_load_n(&board->trial.locks[l].dwells, __ATOMIC_ACQUIRE);
             if (dwells && (node == ANY_NODE || l % 2 == node))
                 return dwells - 1;
         }
@@ -198,7 +163,7 @@ static const struct {
 static void trial(void)
 {
     struct rng r;
-    uint64_t end = pawl_in(test_seconds() * NS_PER_S), turns = 0, lost = 0;
+    uint64_t end = pawl_in(test_seconds() * NS_PER_S), turns, lost;
     unsigned count = 0;
     rng_seed(&r, 1);
     for (unsigned i = 0; i < 2; i++)
@@ -211,16 +176,13 @@ static void trial(void)
         events[e].run(&r);
         all_go_on(events[e].name, CLIENTS);
     }
-    __atomic_store_n(&board->stop, 1, __ATOMIC_RELEASE);
-    for (unsigned i = 0; i < CLIENTS; i++) {
+    __atomic_store_n(&board->trial.stop, 1, __ATOMIC_RELEASE);
+    for (unsigned i = 0; i < CLIENTS; i++)
         child_join(clients[i]);
-        lost += board->lost[i];
-        for (unsigned l = 0; l < LOCKS; l++)
-            turns += board->turns[i][l];
-    }
+    judged_sum(&board->trial, &turns, &lost);
     CHECK(lost > 0); /* the reboot alone ends sessions */
     printf("%s: %u events, %" PRIu64 " turns of %d clients, %" PRIu64 " sessions lost, %" PRIu64 " late entries: no violation\n",
-           design->name, count, turns, CLIENTS, lost, board->late);
+           design->name, count, turns, CLIENTS, lost, board->trial.late);
     for (unsigned i = 0; i < 2; i++)
         rack_end(nodes[i]);
 }

@@ -90,6 +90,24 @@ static inline void space_reset(void)
     } while (0)
 #define CHECK_OK(call) CHECK_RC(call, 0)
 
+/* A lock that clients take in turns, in memory that they share. */
+struct turns {
+    uint64_t inside, sum, token;
+};
+
+/* One turn: no other client is inside (I1), and tokens rise (I2). */
+static inline void take_turn(struct turns *t, pawl *p, pawl_key key, uint64_t deadline)
+{
+    pawl_grant g;
+    CHECK_OK(pawl_timedlock(p, key, PAWL_EXCLUSIVE, deadline, &g));
+    CHECK_EQ(__atomic_fetch_add(&t->inside, 1, __ATOMIC_RELAXED), 0);
+    CHECK(g.token > t->token);
+    t->token = g.token;
+    t->sum++;
+    CHECK_EQ(__atomic_fetch_sub(&t->inside, 1, __ATOMIC_RELAXED), 1);
+    CHECK_OK(pawl_unlock(p, &g));
+}
+
 /* ---- waiting ---- */
 
 static inline void pause_ns(uint64_t ns)

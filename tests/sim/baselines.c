@@ -38,12 +38,14 @@ int main(void)
     campaign(&design_spin, each_ns);
     campaign(&design_mcs, each_ns);
     campaign(&design_dslr, each_ns);
-    dslr_count_max = 8; /* the counters end all the time */
+    run_knobs = tuned(&design_dslr, "count-max", 8); /* the counters end all the time */
     campaign(&design_dslr, each_ns);
+    run_knobs = NULL;
     campaign(&design_drtm, each_ns);
     campaign(&design_rmarw, each_ns);
-    rmarw_counters = 3;
+    run_knobs = tuned(&design_rmarw, "counters", 3);
     campaign(&design_rmarw, each_ns);
+    run_knobs = NULL;
     campaign(&design_rpc, each_ns);
     campaign(&design_rpc_retry, each_ns);
     return 0;

@@ -37,20 +37,6 @@ static void all_faults(const struct design *d, uint64_t ns)
     CHECK(citron_stats.yielded && citron_stats.rivals && citron_stats.joint);
 }
 
-static void each_fault(const struct design *d)
-{
-    for (unsigned kind = 0; kind < FAULT_DRAWN; kind++) {
-        struct run_sum sum = {0};
-        for (uint64_t seed = 0; seed < SEEDS_EACH; seed++)
-            run_clean(&sum, d, FAULT_BIT(kind), seed);
-        check_struck(&sum, FAULT_BIT(kind));
-    }
-    struct run_sum calm = {0};
-    for (uint64_t seed = 0; seed < SEEDS_EACH; seed++)
-        run_clean(&calm, d, 0, seed);
-    CHECK_EQ(calm.total.lost, 0);
-}
-
 /* The same with other settings: one node per range, every ancestor, a second look instead of T_wait, no fast path. */
 static void other_settings(const struct design *d)
 {
@@ -113,7 +99,7 @@ int main(void)
 {
     const struct design *d = design_named("citron");
     all_faults(d, test_seconds() * NS_PER_S / 4);
-    each_fault(d);
+    run_each_fault(d, SEEDS_EACH, SEEDS_EACH);
     other_settings(d);
     low_high_nodes(d);
     crowds(d);

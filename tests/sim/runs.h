@@ -118,4 +118,19 @@ static inline void check_struck(const struct run_sum *sum, uint32_t faults)
             CHECK_FAIL("no fault of kind %s was injected", fault_name((enum fault)kind));
 }
 
+/* Each kind of fault by itself, and runs without faults, in which no session is lost. */
+static inline void run_each_fault(const struct design *d, uint64_t seeds, uint64_t calm_seeds)
+{
+    struct run_sum calm = {0};
+    for (unsigned kind = 0; kind < FAULT_DRAWN; kind++) {
+        struct run_sum sum = {0};
+        for (uint64_t seed = 0; seed < seeds; seed++)
+            run_clean(&sum, d, FAULT_BIT(kind), seed);
+        check_struck(&sum, FAULT_BIT(kind));
+    }
+    for (uint64_t seed = 0; seed < calm_seeds; seed++)
+        run_clean(&calm, d, 0, seed);
+    CHECK_EQ(calm.total.lost, 0);
+}
+
 #endif

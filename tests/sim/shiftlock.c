@@ -22,27 +22,13 @@ static void all_faults(const struct design *d, uint64_t ns)
     CHECK(sum.total.lost && sum.forgot);
 }
 
-static void each_fault(const struct design *d)
-{
-    for (unsigned kind = 0; kind < FAULT_DRAWN; kind++) {
-        struct run_sum sum = {0};
-        for (uint64_t seed = 0; seed < SEEDS_EACH; seed++)
-            run_clean(&sum, d, FAULT_BIT(kind), seed);
-        check_struck(&sum, FAULT_BIT(kind));
-    }
-    struct run_sum calm = {0};
-    for (uint64_t seed = 0; seed < SEEDS_CALM; seed++) /* one in eight of them asks for I12: N writers in a row */
-        run_clean(&calm, d, 0, seed);
-    CHECK_EQ(calm.total.lost, 0);
-}
-
 int main(void)
 {
     static const char *const names[] = {"shiftlock", "shiftlock64"};
     for (size_t i = 0; i < countof(names); i++) {
         const struct design *d = design_named(names[i]);
         all_faults(d, test_seconds() * NS_PER_S / 6);
-        each_fault(d);
+        run_each_fault(d, SEEDS_EACH, SEEDS_CALM);
     }
     return 0;
 }

@@ -50,4 +50,30 @@ static inline void order_check(const struct order *o, const uint64_t seen[ORDER_
     printf("%d stores were seen before the READs that followed them\n", ORDER_ROUNDS);
 }
 
+struct order_side {
+    pawl *(*open)(bool near); /* a session on the node's machine, or one that sends verbs */
+    struct order *order;
+};
+
+static void order_near_side(void *arg)
+{
+    const struct order_side *side = arg;
+    pawl *p = side->open(true);
+    order_near(memory_of(p)->locker.seat.ep, side->order);
+    CHECK_OK(pawl_close(p));
+}
+
+static void order_try(pawl *(*open)(bool near))
+{
+    static uint64_t seen[ORDER_ROUNDS + 1];
+    struct order_side side = {.open = open, .order = shared_memory(sizeof *side.order)};
+    pid_t pid = child_start(order_near_side, &side);
+    pawl *p = open(false);
+    order_far(memory_of(p)->locker.seat.ep, seen);
+    child_join(pid);
+    order_check(side.order, seen);
+    CHECK_OK(pawl_close(p));
+    munmap(side.order, sizeof *side.order);
+}
+
 #endif

@@ -11,7 +11,7 @@
 
 static struct {
     uint32_t relay_ready;
-    uint64_t inside, sum;
+    struct turns turns;
 } * board;
 
 /* ---- one process ---- */
@@ -33,29 +33,20 @@ static void worker(void *arg)
 {
     (void)arg;
     pawl *p = node_open();
-    uint64_t token = 0;
-    for (int i = 0; i < TURNS; i++) {
-        pawl_grant g;
-        CHECK_OK(pawl_lock(p, pawl_id(20), PAWL_EXCLUSIVE, &g));
-        CHECK(g.token > token);
-        token = g.token;
-        CHECK_EQ(__atomic_fetch_add(&board->inside, 1, __ATOMIC_RELAXED), 0);
-        board->sum++;
-        CHECK_EQ(__atomic_fetch_sub(&board->inside, 1, __ATOMIC_RELAXED), 1);
-        CHECK_OK(pawl_unlock(p, &g));
-    }
+    for (int i = 0; i < TURNS; i++)
+        take_turn(&board->turns, p, pawl_id(20), UINT64_MAX);
     CHECK_OK(pawl_close(p));
 }
 
 static void crowd(void)
 {
     pid_t pids[CHILDREN];
-    board->sum = 0;
+    board->turns = (struct turns){0};
     for (int i = 0; i < CHILDREN; i++)
         pids[i] = child_start(worker, NULL);
     for (int i = 0; i < CHILDREN; i++)
         child_join(pids[i]);
-    CHECK_EQ(board->sum, CHILDREN * TURNS);
+    CHECK_EQ(board->turns.sum, CHILDREN * TURNS);
 }
 
 struct relay_test {

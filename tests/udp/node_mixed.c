@@ -20,7 +20,8 @@ static const struct design *design;
 static uint64_t adds = ADDS;
 static struct {
     uint32_t slot, holds, learnt;
-    uint64_t inside, sum, words, pairs;
+    struct turns turns;
+    uint64_t words, pairs;
     uint32_t sent; /* clients that have sent their additions */
 } * board;
 
@@ -50,17 +51,8 @@ static void add(struct fab_ep *ep, bool near)
 static void worker(void *arg)
 {
     pawl *p = open_node((uintptr_t)arg % 2);
-    uint64_t token = 0;
-    for (int i = 0; i < TURNS; i++) {
-        pawl_grant g;
-        CHECK_OK(pawl_lock(p, pawl_id(1), PAWL_EXCLUSIVE, &g));
-        CHECK(g.token > token);
-        token = g.token;
-        CHECK_EQ(__atomic_fetch_add(&board->inside, 1, __ATOMIC_RELAXED), 0);
-        board->sum++;
-        CHECK_EQ(__atomic_fetch_sub(&board->inside, 1, __ATOMIC_RELAXED), 1);
-        CHECK_OK(pawl_unlock(p, &g));
-    }
+    for (int i = 0; i < TURNS; i++)
+        take_turn(&board->turns, p, pawl_id(1), UINT64_MAX);
     add(memory_of(p)->locker.seat.ep, (uintptr_t)arg % 2);
     CHECK_OK(pawl_close(p));
 }
@@ -74,7 +66,7 @@ static void mix(void)
         pids[i] = child_start(worker, (void *)i);
     for (int i = 0; i < CHILDREN; i++)
         child_join(pids[i]);
-    CHECK_EQ(board->sum, CHILDREN * TURNS);
+    CHECK_EQ(board->turns.sum, CHILDREN * TURNS);
     pawl *p = open_node(false);
     struct fab_ep *ep = memory_of(p)->locker.seat.ep;
     CHECK_EQ(fab_read64(ep, WORD, &word), 0);
@@ -83,30 +75,10 @@ static void mix(void)
         CHECK_EQ(fab_read128(ep, PAIR, &pair), 0);
         CHECK(pair == (u128)board->pairs * ((u128)1 << 64 | UINT64_MAX));
     }
-    printf("%u turns of %u clients, every other one on the node's machine: exact\n", (unsigned)board->sum, CHILDREN);
+    printf("%u turns of %u clients, every other one on the node's machine: exact\n", (unsigned)board->turns.sum, CHILDREN);
     printf("%" PRIu64 " additions of 64 bits and %" PRIu64 " of 128 bits, %d by verbs: exact\n", board->words, board->pairs,
            (int)(CHILDREN / 2 * adds));
     CHECK_OK(pawl_close(p));
-}
-
-static void near_side(void *arg)
-{
-    pawl *p = open_node(true);
-    order_near(memory_of(p)->locker.seat.ep, arg);
-    CHECK_OK(pawl_close(p));
-}
-
-static void order(void)
-{
-    static uint64_t seen[ORDER_ROUNDS + 1];
-    struct order *o = shared_memory(sizeof *o);
-    pid_t pid = child_start(near_side, o);
-    pawl *p = open_node(false);
-    order_far(memory_of(p)->locker.seat.ep, seen);
-    child_join(pid);
-    order_check(o, seen);
-    CHECK_OK(pawl_close(p));
-    munmap(o, sizeof *o);
 }
 
 static void hold(void *arg)
@@ -200,7 +172,7 @@ int main(void)
                                 .provider = provider};
     pid_t node = node_start(&t);
     mix();
-    order();
+    order_try(open_node);
     lose(true, false);
     lose(false, false);
     lose(true, true);

@@ -12,9 +12,9 @@
 
 #include <stdarg.h>
 
-#define CLIENTS_MAX 8
+#define CLIENTS_MAX JUDGED_CLIENTS
 #define NODES 2
-#define LOCKS 4 /* every other one at each node */
+#define LOCKS JUDGED_LOCKS /* every other one at each node */
 #define PATIENCE_NS (180 * NS_PER_S)
 
 static const char *provider;
@@ -27,35 +27,12 @@ static bool cuttable = true; /* connections are sockets */
 static pid_t clients[CLIENTS_MAX], nodes[NODES];
 
 static struct board {
-    uint32_t stop;
-    struct judged_lock locks[LOCKS];
-    uint64_t turns[CLIENTS_MAX][LOCKS];
-    uint64_t lost[CLIENTS_MAX]; /* sessions */
-    uint32_t cut[CLIENTS_MAX];  /* asked for */
-    uint64_t cuts;              /* connections */
-    uint64_t late; /* entries after the end of the client's own lease: it was stopped between its grant and its entry */
+    struct judged trial;
+    uint32_t cut[CLIENTS_MAX]; /* asked for */
+    uint64_t cuts;             /* connections */
 } * board;
 
 /* ---- clients ---- */
-
-/* 0, or how it failed, which must be a way that the trial explains. */
-static int turn(pawl *p, unsigned number, unsigned lock, struct rng *r)
-{
-    pawl_grant g;
-    int rc = pawl_timedlock(p, pawl_id(lock), PAWL_EXCLUSIVE, pawl_in(10 * NS_PER_S), &g);
-    if (rc)
-        return rc;
-    uint64_t until = g.expiry_ns;
-    if (!judged_enter(&board->locks[lock], lock, g.token, until))
-        __atomic_fetch_add(&board->late, 1, __ATOMIC_RELAXED);
-    if (rng_below(r, 48) == 0) { /* so that events find holders */
-        __atomic_store_n(&board->locks[lock].dwells, number + 1, __ATOMIC_RELEASE);
-        pause_ns(lease_ns / 16 + rng_below(r, lease_ns / 8));
-        __atomic_store_n(&board->locks[lock].dwells, 0, __ATOMIC_RELEASE);
-    }
-    judged_leave(&board->locks[lock], lock, until);
-    return pawl_unlock(p, &g);
-}
 
 static void *cutter(void *arg)
 {
@@ -74,18 +51,19 @@ static void client(void *arg)
     pthread_t thread;
     rng_seed(&r, (uint64_t)getpid());
     CHECK_EQ(pthread_create(&thread, NULL, cutter, &board->cut[number]), 0);
-    while (!__atomic_load_n(&board->stop, __ATOMIC_ACQUIRE)) {
+    while (!__atomic_load_n(&board->trial.stop, __ATOMIC_ACQUIRE)) {
         unsigned lock = (unsigned)rng_below(&r, LOCKS);
         bool opens = !p;
-        int rc = opens ? pawl_open(where, NULL, &p) : turn(p, number, lock, &r);
+        uint64_t dwell_ns = rng_below(&r, 48) ? 0 : lease_ns / 16 + rng_below(&r, lease_ns / 8); /* so that events find holders */
+        int rc = opens ? pawl_open(where, NULL, &p) : judged_turn(&board->trial, p, number, lock, dwell_ns);
         if (opens && rc) {
             p = NULL;
             pause_ns(10 * NS_PER_MS);
         }
         if (!rc && !opens) {
-            __atomic_fetch_add(&board->turns[number][lock], 1, __ATOMIC_RELEASE);
+            __atomic_fetch_add(&board->trial.turns[number][lock], 1, __ATOMIC_RELEASE);
         } else if (rc == -PAWL_ELOST && p) {
-            __atomic_fetch_add(&board->lost[number], 1, __ATOMIC_RELAXED);
+            __atomic_fetch_add(&board->trial.lost[number], 1, __ATOMIC_RELAXED);
             pawl_close(p);
             p = NULL;
         } else if (rc && rc != -ETIMEDOUT && rc != -EAGAIN && !(opens && (rc == -EHOSTUNREACH || rc == -PAWL_ELOST))) {
@@ -101,24 +79,10 @@ static void start_client(unsigned i)
     clients[i] = child_start(client, (void *)(uintptr_t)i);
 }
 
-/* Until each has had all locks once more. A client that has ended has failed. `but`: a client that is stopped; client_count: none.
- */
+/* `but`: a client that is stopped; the number of clients: none. */
 static void all_go_on(const char *after, unsigned but)
 {
-    uint64_t limit = pawl_in(PATIENCE_NS);
-    struct board then = *board;
-    for (unsigned i = 0; i < client_count; i++)
-        for (unsigned l = 0; l < LOCKS && i != but;) {
-            int status;
-            if (waitpid(clients[i], &status, WNOHANG) == clients[i])
-                CHECK_FAIL("after %s: client %u ended with status 0x%x", after, i, (unsigned)status);
-            if (pawl_now() > limit)
-                CHECK_FAIL("after %s: client %u gets lock %u no more", after, i, l);
-            if (__atomic_load_n(&board->turns[i][l], __ATOMIC_ACQUIRE) > then.turns[i][l])
-                l++;
-            else
-                pause_ns(NS_PER_MS);
-        }
+    judged_go_on(&board->trial, clients, client_count, but, pawl_in(PATIENCE_NS), after);
 }
 
 /* ---- events ---- */
@@ -128,7 +92,7 @@ static unsigned holder(struct rng *r)
 {
     for (uint64_t limit = pawl_in(5 * NS_PER_S); pawl_now() < limit; pause_ns(NS_PER_MS))
         for (unsigned l = 0; l < LOCKS; l++) {
-            uint32_t dwells = __atomic_load_n(&board->locks[l].dwells, __ATOMIC_ACQUIRE);
+            uint32_t dwells = __atomic_load_n(&board->trial.locks[l].dwells, __ATOMIC_ACQUIRE);
             if (dwells)
                 return dwells - 1;
         }
@@ -140,7 +104,7 @@ static void event_kill(struct rng *r)
     unsigned i = holder(r);
     child_kill(clients[i]);
     for (unsigned l = 0; l < LOCKS; l++)
-        __atomic_store_n(&board->locks[l].dwells, 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&board->trial.locks[l].dwells, 0, __ATOMIC_RELEASE);
     start_client(i);
 }
 
@@ -187,7 +151,8 @@ static void recovery(void)
     pawl *p;
     pawl_grant g;
     rng_seed(&r, 1);
-    WAIT_FOR(holder(&r) == 0 && board->locks[0].dwells + board->locks[1].dwells + board->locks[2].dwells + board->locks[3].dwells);
+    WAIT_FOR(holder(&r) == 0 && board->trial.locks[0].dwells + board->trial.locks[1].dwells + board->trial.locks[2].dwells +
+                                    board->trial.locks[3].dwells);
     child_kill(pid);
     uint64_t begin = pawl_now();
     CHECK_OK(pawl_open(where, NULL, &p));
@@ -206,7 +171,7 @@ static void recovery(void)
 static void trial(void)
 {
     struct rng r;
-    uint64_t end = pawl_in(test_seconds() * NS_PER_S), turns = 0, lost = 0;
+    uint64_t end = pawl_in(test_seconds() * NS_PER_S), turns, lost;
     unsigned count = 0;
     rng_seed(&r, 1);
     for (unsigned i = 0; i < client_count; i++)
@@ -217,17 +182,14 @@ static void trial(void)
         events[e].run(&r);
         all_go_on(events[e].name, client_count);
     }
-    __atomic_store_n(&board->stop, 1, __ATOMIC_RELEASE);
-    for (unsigned i = 0; i < client_count; i++) {
+    __atomic_store_n(&board->trial.stop, 1, __ATOMIC_RELEASE);
+    for (unsigned i = 0; i < client_count; i++)
         child_join(clients[i]);
-        lost += board->lost[i];
-        for (unsigned l = 0; l < LOCKS; l++)
-            turns += board->turns[i][l];
-    }
+    judged_sum(&board->trial, &turns, &lost);
     CHECK(lost > 0 && (board->cuts > 0 || !cuttable)); /* the reboot alone ends sessions */
     printf("%s: %u events, %" PRIu64 " turns of %u clients, %" PRIu64 " sessions lost, %" PRIu64 " connections cut, %" PRIu64
            " late entries: no violation\n",
-           design->name, count, turns, client_count, lost, board->cuts, board->late);
+           design->name, count, turns, client_count, lost, board->cuts, board->trial.late);
 }
 
 int main(void)

@@ -10,20 +10,14 @@
 static struct {
     pawl *p;
     int rounds;
-    uint64_t inside, sum;
+    struct turns turns;
 } team;
 
 static void *team_member(void *arg)
 {
     (void)arg;
-    for (int i = 0; i < team.rounds; i++) {
-        pawl_grant g;
-        CHECK_OK(pawl_lock(team.p, pawl_id(50), PAWL_EXCLUSIVE, &g));
-        CHECK_EQ(__atomic_fetch_add(&team.inside, 1, __ATOMIC_RELAXED), 0);
-        team.sum++;
-        CHECK_EQ(__atomic_fetch_sub(&team.inside, 1, __ATOMIC_RELAXED), 1);
-        CHECK_OK(pawl_unlock(team.p, &g));
-    }
+    for (int i = 0; i < team.rounds; i++)
+        take_turn(&team.turns, team.p, pawl_id(50), UINT64_MAX);
     return NULL;
 }
 
@@ -37,7 +31,7 @@ static void team_takes_turns(pawl *p, int members, int rounds)
         CHECK_EQ(pthread_create(&t[i], NULL, team_member, NULL), 0);
     for (int i = 0; i < members; i++)
         CHECK_EQ(pthread_join(t[i], NULL), 0);
-    CHECK_EQ(team.sum, (uint64_t)members * (uint64_t)rounds);
+    CHECK_EQ(team.turns.sum, (uint64_t)members * (uint64_t)rounds);
 }
 
 #endif

@@ -1,25 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Looking after a lost session while another session does the same, frees the slot and takes it: the successor is not fenced. And a
  * session that closes while others look after it already: it is fenced, and its close has succeeded. */
-#include "cluster/keeper.h"
-#include "tests/check.h"
-#include "world/world.h"
+#include "tests/unit/care_site.h"
 
 #define LOST_PEER 7u
 #define NEXT_PEER 9u
 #define SLOT 1u
 #define EPOCH 3u
 
-static struct care care;
-static char *memory;
 static bool takes;  /* another session is faster, before the proof is read */
 static bool fences; /* the peer whose verbs these are, once its lease word says that the session is lost */
 static unsigned fenced[16];
-
-static struct slot *slot_of(uint32_t slot)
-{
-    return (struct slot *)(void *)(memory + space_slot_addr(&care.space, slot));
-}
 
 static void successor(void)
 {
@@ -38,21 +29,7 @@ static int batch(struct fab_ep *ep, struct fab_op *ops, unsigned n)
         bool proof = at <= (char *)&slot_of(SLOT)->proof && at + ops[i].len > (char *)&slot_of(SLOT)->proof;
         if (ops[i].verb == FAB_READ && proof && takes)
             successor();
-        uint64_t *word = (uint64_t *)(void *)at;
-        switch (ops[i].verb) {
-        case FAB_READ:
-            memcpy(ops[i].buf, at, ops[i].len);
-            break;
-        case FAB_WRITE:
-            memcpy(at, ops[i].buf, ops[i].len);
-            break;
-        default:
-            CHECK_EQ(ops[i].verb, FAB_CAS);
-            CHECK_EQ(ops[i].width, 8);
-            ops[i].old = *word;
-            if (*word == (uint64_t)ops[i].compare)
-                *word = (uint64_t)ops[i].swap;
-        }
+        execute(&ops[i]);
     }
     return 0;
 }
@@ -64,26 +41,12 @@ static int fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)
     return 0;
 }
 
-static struct fab_ep ep;
+static const struct fab_ops fabric = {.batch = batch, .fence = fence};
+static struct fab_ep ep = {.ops = &fabric, .world = &world_real};
 
 static void begin(void)
 {
-    static const struct fab_ops ops = {.batch = batch, .fence = fence};
-    static struct sighting seen[8];
-    const struct layout_params p = {.design = design_find("word"),
-                                    .keys = PAWL_KEYS_DENSE,
-                                    .capacity = 4,
-                                    .sessions = 8,
-                                    .holds = 4,
-                                    .lease_ns = NS_PER_S,
-                                    .check_ns = NS_PER_S / 4,
-                                    .birth = 1,
-                                    .caps = FAB_ATOMIC128 | FAB_MASKED | FAB_ORDERED};
-    CHECK_EQ(care_format(&care, &p), 0);
-    memory = calloc(1, care.header.total_bytes);
-    CHECK(memory);
-    ep = (struct fab_ep){.ops = &ops, .world = &world_real, .caps = p.caps, .size = care.header.total_bytes};
-    CHECK_EQ(care_begin(&care, &ep, 0, seen), 0);
+    care_site_begin(&ep, FAB_ATOMIC128 | FAB_MASKED | FAB_ORDERED);
 }
 
 static void close_while_tended(void)
@@ -97,7 +60,6 @@ static void close_while_tended(void)
     CHECK_EQ(lease_state(slot_of(SLOT)->lease), SLOT_LOST);
     CHECK_EQ(session_close(&seat), -FAB_EFENCED); /* it did not live */
     fences = false;
-    free(memory);
 }
 
 static void tend(bool raced)
@@ -116,7 +78,6 @@ int main(void)
     tend(false);
     CHECK_EQ(fenced[LOST_PEER], 1);
     CHECK_EQ(lease_state(slot_of(SLOT)->lease), SLOT_FREE);
-    free(memory);
     tend(true);
     CHECK(!takes); /* it was faster */
     CHECK_EQ(fenced[NEXT_PEER], 0);

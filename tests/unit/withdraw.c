@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A lease that has run out on shared memory is withdrawn first; its session is lost only after the grace that follows (seat.h). */
-#include "cluster/keeper.h"
-#include "tests/check.h"
-#include "world/world.h"
+#include "tests/unit/care_site.h"
 
 #define SLOT 1u
 #define EPOCH 3u
 #define STAMP UINT64_C(5000) /* about five seconds */
 
-static struct care care;
-static char *memory;
 static uint64_t now_ns;
 
 static uint64_t now(struct world *w)
@@ -21,23 +17,14 @@ static uint64_t now(struct world *w)
 static int batch(struct fab_ep *ep, struct fab_op *ops, unsigned n)
 {
     (void)ep;
-    for (unsigned i = 0; i < n; i++) {
-        uint64_t *word = (uint64_t *)(void *)(memory + FAB_OFFSET(ops[i].addr));
-        if (ops[i].verb == FAB_READ) {
-            memcpy(ops[i].buf, word, ops[i].len);
-            continue;
-        }
-        CHECK_EQ(ops[i].verb, FAB_CAS);
-        ops[i].old = *word;
-        if (*word == (uint64_t)ops[i].compare)
-            *word = (uint64_t)ops[i].swap;
-    }
+    for (unsigned i = 0; i < n; i++)
+        execute(&ops[i]);
     return 0;
 }
 
 static uint64_t *lease_of(void)
 {
-    return &((struct slot *)(void *)(memory + space_slot_addr(&care.space, SLOT)))->lease;
+    return &slot_of(SLOT)->lease;
 }
 
 static int dead(void)
@@ -48,24 +35,7 @@ static int dead(void)
 
 static void begin(struct fab_ep *ep, uint32_t caps)
 {
-    static struct sighting seen[8];
-    const struct layout_params p = {.design = design_find("word"),
-                                    .keys = PAWL_KEYS_DENSE,
-                                    .capacity = 4,
-                                    .sessions = 8,
-                                    .holds = 4,
-                                    .lease_ns = NS_PER_S,
-                                    .margin_ns = NS_PER_MS,
-                                    .check_ns = NS_PER_S / 4,
-                                    .birth = 1,
-                                    .caps = caps};
-    free(memory);
-    CHECK_EQ(care_format(&care, &p), 0);
-    memory = calloc(1, care.header.total_bytes);
-    CHECK(memory);
-    ep->caps = caps;
-    ep->size = care.header.total_bytes;
-    CHECK_EQ(care_begin(&care, ep, 0, seen), 0);
+    care_site_begin(ep, caps);
     *lease_of() = lease_word(SLOT_LIVE, EPOCH, STAMP);
     now_ns = lease_expiry_ns(*lease_of());
 }

@@ -396,12 +396,12 @@ int plane_peek(const char *pins, struct plane_live *live, struct plane_counters 
 
 int plane_forget(const char *pins)
 {
-    static const uint64_t nobody[2];
+    static const uint64_t none[2];
     uint32_t key = 0;
     int fd = open_pinned(pins, "locks"), rc = 0;
     if (fd < 0)
         return fd;
-    while (!bpf_map_update_elem(fd, &key, nobody, BPF_EXIST)) /* to the end */
+    while (!bpf_map_update_elem(fd, &key, none, BPF_EXIST)) /* to the end */
         key++;
     rc = errno == E2BIG && key ? 0 : -errno;
     close(fd);

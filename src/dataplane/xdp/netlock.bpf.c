@@ -564,7 +564,7 @@ SEC("xdp.frags") int plane(struct xdp_md *ctx)
 
 /* ---- orders of the control process ---- */
 
-INLINE int nobody_in(uint8_t *b, uint32_t lock)
+INLINE int is_idle(uint8_t *b, uint32_t lock)
 {
     return netlock_is_empty(read_register(b, NETLOCK_ENDS, lock)) &&
            !netlock_waiting_here(read_register(b, NETLOCK_BOUNDS, lock), read_register(b, NETLOCK_WAITING, lock));
@@ -580,7 +580,7 @@ INLINE int shut(uint8_t *b, uint32_t lock, int only_if_empty)
         return 0;
     bpf_spin_lock(&latch->lock);
     done = !*(volatile uint32_t *)active;
-    if (!only_if_empty || (done && nobody_in(b, lock)))
+    if (!only_if_empty || (done && is_idle(b, lock)))
         *open |= NETLOCK_CLOSING;
     else
         done = 0;

@@ -110,7 +110,7 @@ uint64_t seal_hash(struct xdp_md *ctx, uint32_t what, uint32_t len, uint64_t k0,
     return sip_end(&s, last, whole);
 }
 
-/* Whose keys open a packet, and tag one that goes there. */
+/* The member whose keys open packets of the machine and tag packets to it. */
 INLINE uint32_t seal_of(uint16_t machine)
 {
     return machine <= settings.machines ? machine : MACHINE_NONE;

@@ -156,6 +156,7 @@ static int queued_or_not(struct turn *t, uint64_t before)
 int alock_join(struct turn *t)
 {
     uint64_t w, old = 0;
+    assert(!t->queued); /* I11: no place in a queue is left behind */
     int rc = alock_own_store(t, OWN(next), 0);
     if (!rc)
         rc = alock_own_store(t, OWN(grant), 0);
@@ -274,6 +275,7 @@ static int sleep_in_queue(const struct turn *t, uint64_t grant, uint64_t w, uint
 int alock_await_baton(struct turn *t, uint64_t deadline)
 {
     uint64_t seen = 0, grant = 0;
+    assert(t->queued);                                         /* I5: the record has named the place since before the queue did */
     bool time_to_look = t->first || t->cohort == COHORT_LOCAL; /* else the hint comes without a look across the network */
     for (;;) {
         int rc = t->first ? 0 : read_grant(t, &grant);

@@ -130,6 +130,7 @@ int citron_reshape(const struct seat *seat, struct hold *h, uint64_t start, uint
     rc = grows ? grow(&j) : shrink(&j, start, end);
     if (rc)
         return outcome(seat, rc);
+    assert(j.claims.n); /* I5: the record names what is held */
     if (grows)
         h->token = seat->space->token_base + j.token.value;
     h->start = start;

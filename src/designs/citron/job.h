@@ -123,10 +123,11 @@ static inline bool citron_errs(const struct citron_job *j, uint32_t mistake)
     return MISTAKE(j->seat->space->design->mistakes, mistake);
 }
 
-/* The counters of struct citron_stats are for the simulation. On shared memory they would be one contended line. */
+/* The counters of struct citron_stats are for the simulation: the product counts nothing. On shared memory they would be one
+ * contended line. */
 static inline void job_count(const struct citron_job *j, uint64_t *counter)
 {
-    if (!j->near)
+    if (PAWL_WORKBENCH && !j->near)
         ++*counter;
 }
 

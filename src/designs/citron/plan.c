@@ -5,7 +5,9 @@
 
 #include <string.h>
 
-unsigned citron_high = 4, citron_count_bits = NODE_COUNT_BITS;
+#if PAWL_WORKBENCH
+unsigned citron_high = CITRON_HIGH, citron_count_bits = NODE_COUNT_BITS;
+#endif
 
 /* ---- how a job begins ---- */
 

@@ -3,6 +3,7 @@
 #ifndef PAWL_DESIGNS_CITRON_WORDS_H
 #define PAWL_DESIGNS_CITRON_WORDS_H
 
+#include "dataplane/mistake.h"
 #include "designs/citron/tree.h"
 #include "designs/core/design.h"
 
@@ -10,7 +11,12 @@
 
 /* Fields that a client waits for together lie in one half of the word, because a futex has 32 bits. */
 #define NODE_COUNT_BITS 15
-extern unsigned citron_count_bits; /* how many of these bits count: all of them; tests with few clients use fewer */
+#define CITRON_HIGH 4 /* the lowest height of a high node: 16,384 units */
+#if PAWL_WORKBENCH    /* tests with few clients count in fewer bits, those with small trees have lower high nodes */
+extern unsigned citron_count_bits, citron_high;
+#else
+static const unsigned citron_count_bits = NODE_COUNT_BITS, citron_high = CITRON_HIGH;
+#endif
 #define NODE_COUNT_MAX ((uint32_t)FIELD_MAX(citron_count_bits))
 #define NODE_DCNT 0
 #define NODE_DMAX 15
@@ -72,8 +78,7 @@ static inline uint32_t readers_below(uint64_t w)
  * Every claim notifies a few high ancestors, and many claims share them: one address where atomics queue up. So the claims below a
  * high node are counted in several words, and each session uses one of them. A client that looks down reads them together. */
 
-extern unsigned citron_high; /* the lowest height of a high node: 4, that is 16,384 units; tests with small trees use less */
-#define HIGH_STRIPES 4       /* two per machine of a small cluster; a READ of 64 nodes (m = 4) is 2 KiB */
+#define HIGH_STRIPES 4 /* two per machine of a small cluster; a READ of 64 nodes (m = 4) is 2 KiB */
 
 /* In each of these words the lower half counts writers as `readers` counts {Cnt, Max}; the upper half counts readers. */
 static inline bool node_is_high(struct tree_node n)

@@ -193,9 +193,6 @@ static inline fab_addr space_range_addr(const struct space *s, uint32_t slot, ui
 
 /* ---- the session, private to its process ---- */
 
-/* Descriptors in which waiters queue lie in the session's registered memory, never on a stack: on its own node where it has one,
- * else beside the records. A descriptor belongs to the hold record of the same number. */
-
 struct session {
     const uint64_t *lease; /* shared memory: the word itself; elsewhere a copy of what the latest renewal wrote */
     uint64_t lease_copy;
@@ -315,10 +312,6 @@ static inline void hold_note_range(const struct seat *seat, const struct hold *h
     __atomic_store_n(&range->start, h->start, __ATOMIC_RELEASE);
     __atomic_store_n(&range->end, h->end, __ATOMIC_RELEASE);
 }
-
-/* The same, published everywhere, and then the record itself: a session that reads the record first and the range after it finds
- * the range of this use of the record or of a later one. One round trip. */
-int hold_publish_range(const struct seat *seat, const struct hold *h, enum record_state state);
 
 /* Whether the session's books have the record with this very range. */
 static inline bool hold_has_range(const struct seat *seat, const struct hold *h)

@@ -150,7 +150,9 @@ void spill_take_over(struct rebuild_lock *lock, const struct fission_policy *pol
 {
     struct fission_meta m;
     const struct fission_packet take = {.head = {.type = FISSION_TAKE}, .client = client, .term = fission_word_term(lock->word)};
+    uint64_t before = lock->token;
     fission_decide(&take, policy, &lock->word, &lock->token, &m);
+    assert(lock->token >= before); /* I2 */
 }
 
 bool fisslock_relayed(const void *data, uint32_t len)

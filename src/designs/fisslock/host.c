@@ -250,8 +250,8 @@ int fisslock_give_up(void *host, uint32_t request, int why, uint64_t now, struct
     bool here = a && a->state == AGENT_LIVE;
     struct who who = request_who(h, r);
     if (r->state == FISS_WAITING) {
-        /* It ends at once: a GRANT that comes later finds no request of its nonce. The agent is told, so that others need not wait
-         * for that. */
+        /* The request ends at once: a GRANT that comes later finds no request of its nonce. The agent is told, so that others need
+         * not wait for that. */
         if (!here)
             request_send_release(&e, r->index, r->nonce, request_place(h, r), 0, 0, FISSION_DONE);
         request_end(&e, r, why);

@@ -2,7 +2,7 @@
 /* Semaphores (beyond the paper): shared holds with a limit. A place is granted by the agent alone, in a shared tenure that is
  * closed to readers at the decider from its first packet to its last (fission_starves). So the agent knows all holders, and can
  * count them (I25). A tenure that was taken over, or that a decider made of the hosts' reports, is closed if the one before it was;
- * its agent grants nothing in it before a census has found the holders, who say their limit.
+ * its agent grants nothing in it before a census has found the holders, which report their limit.
  *
  * In a tenure that is open, the decider may let readers in at any time. A place is not granted there: if there are holders the
  * request is refused, since those have no limit, and else the tenure ends, and one that is closed begins with the request. */

@@ -32,11 +32,6 @@ void racks_host_init(void *host, const struct rack_config *config, uint16_t mach
         ((struct fisslock_host *)parts_part(host, d))->part_bytes = ((const struct parts_host *)host)->part_bytes;
 }
 
-const struct rack_rules *racks_rules(const void *host)
-{
-    return &((const struct parts_host *)host)->rules;
-}
-
 uint32_t racks_leases(const void *host, uint64_t now)
 {
     const struct parts_host *h = host;
@@ -149,11 +144,6 @@ uint64_t racks_switch_bytes(const struct rack_config *config)
 {
     struct rack_config part = parts_config(config, config->rack);
     return sizeof(struct racks_switch) + fisslock_switch_bytes(&part);
-}
-
-const void *racks_decider(const void *state)
-{
-    return ((const struct racks_switch *)state)->decider;
 }
 
 void racks_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)

@@ -27,8 +27,4 @@ void racks_switch_packet(void *state, const void *data, uint32_t len, uint64_t n
                    .switch_expect = racks_switch_expect, .switch_rules = racks_switch_rules, .switch_scan = racks_switch_scan,     \
                    .switch_packet = racks_switch_packet, .uses = parts_use, .wanted = parts_wanted, .racks = racks_leases
 
-/* For tests. */
-const struct rack_rules *racks_rules(const void *host);
-const void *racks_decider(const void *state);
-
 #endif

@@ -45,6 +45,7 @@ static bool send_part(struct event *e, uint32_t from, uint32_t to)
 
 static void send_all(struct event *e)
 {
+    assert(!e->h->report.count && e->h->report.next == e->h->request_count); /* I1: every hold is reported */
     struct fission_packet *p = pool_packet(e, FISSION_REPORT, 0, 0, 0);
     if (!p)
         return;

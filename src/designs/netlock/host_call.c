@@ -109,7 +109,7 @@ void call_ride(struct requests *h, const struct request *r, struct netlock_packe
 void call_say(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
 {
     struct call *c = call_of(h, r);
-    assert(c);
+    assert(c && c->id); /* I14: an operation has its number */
     bool voids = r->why;
     request_pause(h, r, now, out);
     if (!has_life(h, r, c, now, out))
@@ -180,6 +180,7 @@ static void succeed(struct requests *h, struct request *r, const struct netlock_
                     struct outbox *out)
 {
     struct call *c = call_of(h, r);
+    assert(c->once || r->state == REQUEST_CALLING); /* I14: it was done under this hold */
     touch(c, out);
     outbox_touch(out, c->bytes, sizeof c->bytes);
     c->len = (uint16_t)(len - sizeof *p);
@@ -218,7 +219,7 @@ static void on_done(struct requests *h, struct request *r, const struct netlock_
         fail(h, r, -PAWL_EUNKNOWN, now, out);
 }
 
-/* It was not done: a later holder of the lock has been there. */
+/* The operation was not done: a later holder of the lock has been there. */
 static void on_fenced(struct requests *h, struct request *r, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     struct call *c = call_of(h, r);

@@ -121,7 +121,7 @@ static bool order(const struct plane *p, enum netlock_order_kind kind, uint32_t 
     return !kernel.order(kernel.ctx, &o) && o.done;
 }
 
-static bool nobody_in(const struct plane *p, uint32_t lock);
+static bool is_idle(const struct plane *p, uint32_t lock);
 
 void plane_shut(struct plane *p, uint32_t lock)
 {
@@ -131,7 +131,7 @@ void plane_shut(struct plane *p, uint32_t lock)
 
 bool plane_shut_if_empty(struct plane *p, uint32_t lock)
 {
-    return nobody_in(p, lock) && (!p->in_kernel || order(p, NETLOCK_ORDER_IF_EMPTY, lock));
+    return is_idle(p, lock) && (!p->in_kernel || order(p, NETLOCK_ORDER_IF_EMPTY, lock));
 }
 
 void plane_reopen(struct plane *p, uint32_t lock)
@@ -186,7 +186,7 @@ static void table_insert(struct plane *p, uint32_t lock)
     cells[i] = lock + 1;
 }
 
-/* Those behind it move up, so that no search ends too early. */
+/* The entries behind it move up, so that no search ends too early. */
 static void table_delete(struct plane *p, uint32_t lock)
 {
     uint32_t *cells = table(p), mask = p->cells - 1, hole = home_of(p, plane_index(p, lock));
@@ -259,7 +259,7 @@ static void region_take(struct plane *p, const struct plane_region *r, uint8_t t
         p->free_slot++;
 }
 
-static bool nobody_in(const struct plane *p, uint32_t lock)
+static bool is_idle(const struct plane *p, uint32_t lock)
 {
     return netlock_is_empty(plane_get(p, NETLOCK_ENDS, lock)) && !plane_waiting(p, lock);
 }
@@ -349,7 +349,7 @@ bool plane_slide(struct plane *p, uint32_t lock)
 {
     struct plane_region r = plane_region(p, lock);
     uint32_t left = r.left;
-    if (p->free_slot > left || !nobody_in(p, lock))
+    if (p->free_slot > left || !is_idle(p, lock))
         return false;
     region_take(p, &r, 0);
     if (plane_room(p, plane_index(p, lock), plane_region_slots(&r), &left) || left >= r.left || !plane_shut_if_empty(p, lock)) {

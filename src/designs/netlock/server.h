@@ -79,7 +79,7 @@ struct fence {
 
 #define SERVER_TOUCHED_MAX 16384u /* the first ones: locks that are asked for often come early */
 
-/* Locks whose index is the slot's number modulo the number of servers: the steward says whose they are. */
+/* A steward's slot: the locks whose index is its number modulo the number of servers: the steward says whose they are. */
 struct server_slot {
     uint64_t open_ns;    /* grants from then on */
     uint64_t adopted_ns; /* since when it has the slot */
@@ -205,7 +205,7 @@ static inline uint16_t server_machine_of(struct server *s, const struct entry *e
 struct netlock_packet *server_answer(struct server *s, const struct entry *e, enum netlock_type type, struct outbox *out);
 struct netlock_packet *server_to_switch(struct server *s, const struct lock *l, enum netlock_type type, struct outbox *out);
 
-/* Those that gave up on their way to a switch leave the queue, the others may be granted here again. */
+/* Requests that gave up on their way to a switch leave the queue, the others may be granted here again. */
 void server_recall(struct server *s, struct lock *l);
 /* Grants the waiters that can be granted now; of a lent lock, pushes as far as there is room. */
 void server_pump(struct server *s, struct lock *l, uint64_t now, struct outbox *out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The steward decides which switch and which servers may grant (4.5). It elects the active switch, the original or its backup, and
- * assigns each slot's locks to a server. Every election and assignment holds for a lease, which switches and servers renew by
+ * gives each steward's slot to a server. Every election and assignment holds for a lease, which switches and servers renew by
  * heartbeats (BEAT). Without a lease from the steward no switch or server grants, or gives leases to hosts. So when the lease of a
  * switch or server is certainly over, the steward can give its role or slots to another one, which waits until the hosts' leases
  * are over. The steward runs with the rack's coordinator. Where there is another switch or server to take over, that lease is as

@@ -163,5 +163,7 @@ int shift_convert(const struct seat *seat, struct hold *h, enum pawl_mode mode, 
 {
     if (mode == h->mode)
         return seat->space->design->holds(seat, h) ? 0 : -PAWL_ENOTOWNER;
-    return mode == PAWL_SHARED ? downgrade(seat, h) : upgrade(seat, h, deadline);
+    int rc = mode == PAWL_SHARED ? downgrade(seat, h) : upgrade(seat, h, deadline);
+    assert(rc || (h->mode == mode && hold_is_held(seat, h))); /* I5 */
+    return rc;
 }

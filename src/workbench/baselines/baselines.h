@@ -15,13 +15,8 @@ extern const struct design design_cas, design_cas_backoff, design_spin, design_m
 /* dslr wrong on purpose: releases of lost sessions count for others. */
 #define DSLR_LATE 1u
 
-/* Where dslr's counters end and its word starts anew: half of their 16 bits. Less, to test it. */
+/* Where the counters of dslr's word end, and it starts anew: half of their 16 bits. */
 #define DSLR_COUNT_MAX 0x8000
-extern unsigned dslr_count_max;
-
-/* How many words rmarw counts its readers in. */
-#define RMARW_COUNTERS_MAX 7
-extern unsigned rmarw_counters;
 
 /* ofd, for benchmarks: single units held by one description, more than there could be records or descriptions; they end when *fd is
  * closed. */

@@ -20,7 +20,8 @@
 
 #include <errno.h>
 
-unsigned dslr_count_max = DSLR_COUNT_MAX;
+enum { COUNT_MAX };
+static const struct design_knob knobs[] = {[COUNT_MAX] = {"count-max", 8, DSLR_COUNT_MAX, DSLR_COUNT_MAX}, {0}};
 
 #define PAUSE_NS (50 * NS_PER_US) /* while the word is about to start anew: a few round trips */
 #define AGAIN 1                   /* the word starts anew: our ticket is void */
@@ -44,6 +45,11 @@ static_assert(MARK > DSLR_COUNT_MAX + SLOTS_MAX, "clients that draw out of range
 static bool is_marked(uint64_t w)
 {
     return tickets_unpack(w).max_x >= MARK;
+}
+
+static bool is_in_range(const struct seat *seat, uint64_t w)
+{
+    return tickets_in_range(tickets_unpack(w), seat->space->knobs.value[COUNT_MAX]);
 }
 
 static fab_addr word_addr(const struct seat *seat, uint64_t index)
@@ -138,7 +144,7 @@ static int draw_if_free(const struct seat *seat, const struct hold *h)
     int rc = fab_read64(seat->ep, addr, &w);
     if (rc)
         return rc;
-    if (is_marked(w) || !tickets_in_range(tickets_unpack(w)))
+    if (is_marked(w) || !is_in_range(seat, w))
         return AGAIN;
     if (!ticket_is_turn(tickets_unpack(w), tickets_unpack(w), h->mode))
         return -PAWL_EHELD;
@@ -188,7 +194,7 @@ static int enter(const struct seat *seat, const struct hold *h, uint64_t deadlin
         return rc;
     if (is_marked(drawn))
         return AGAIN;
-    if (!tickets_in_range(tickets_unpack(drawn))) { /* the counters have ended */
+    if (!is_in_range(seat, drawn)) { /* the counters have ended */
         rc = ask_anew(seat, h->index);
         return rc ? rc : AGAIN;
     }
@@ -303,5 +309,6 @@ const struct design design_dslr = {
     .tolerates = FAULTS_ALL,
     .needs = FAB_ATOMIC128, /* word and life are counted anew at once */
     .instead = "drtm",
+    .knobs = knobs,
     DSLR_COMMON,
 };

@@ -3,7 +3,7 @@
  * writers form an MCS queue whose head moves the counters to and from "writing". Writers hand over among themselves without
  * touching the counters, WRITERS_MAX times in a row at most; then readers get their chance.
  *
- * Flat: one level of queue, for the testbeds here have one level of network. The number of counters is settable. One is the
+ * Flat: one level of queue, for the testbeds here have one level of network. The number of counters is a knob. One is the
  * default: the 2.95 atomics per cycle that ShiftLock (4.6) measured for half writers are two of a reader and four of a writer,
  * which leaves room for one counter. Read-preferring, as ShiftLock (4.4) found it: a writer waits until there is no reader, and new
  * readers do not wait for it. (The original can bound their number; it is then large.)
@@ -15,7 +15,10 @@
 
 #include <errno.h>
 
-unsigned rmarw_counters = 1;
+#define COUNTERS_MAX 7 /* words that count readers */
+
+enum { COUNTERS };
+static const struct design_knob knobs[] = {[COUNTERS] = {"counters", 1, COUNTERS_MAX, 1}, {0}};
 
 #define WRITERS_MAX 16 /* in a row, while the counters stay at "writing" */
 #define WRITING (UINT64_C(1) << 63)
@@ -23,8 +26,8 @@ unsigned rmarw_counters = 1;
 #define LOWER FIELD_MAX(32)
 
 struct rmarw_lock {
-    uint64_t tail;                         /* descriptor of the last writer in the queue; 0: none */
-    uint64_t counters[RMARW_COUNTERS_MAX]; /* readers, and WRITING */
+    uint64_t tail;                   /* descriptor of the last writer in the queue; 0: none */
+    uint64_t counters[COUNTERS_MAX]; /* readers, and WRITING */
 };
 static_assert(sizeof(struct rmarw_lock) == CACHE_LINE, "locks do not share lines");
 
@@ -43,11 +46,16 @@ static int wait_while(const struct seat *seat, fab_addr addr, uint64_t mask, uin
     return rc == -ECANCELED ? 0 : rc;
 }
 
+static unsigned counters_of(const struct seat *seat)
+{
+    return seat->space->knobs.value[COUNTERS];
+}
+
 /* ---- readers ---- */
 
 static unsigned counter_of(const struct seat *seat)
 {
-    return seat->me->slot % rmarw_counters;
+    return seat->me->slot % counters_of(seat);
 }
 
 static int reader_enter(const struct seat *seat, struct hold *h, uint64_t deadline)
@@ -101,7 +109,7 @@ static int to_readers(const struct seat *seat, uint64_t index, unsigned n)
 /* Moves one counter after the other to "writing", each when it has no readers. Only the head of the queue does this. */
 static int to_writing(const struct seat *seat, uint64_t index, bool once)
 {
-    for (unsigned i = 0; i < rmarw_counters; i++) {
+    for (unsigned i = 0; i < counters_of(seat); i++) {
         fab_addr addr = counter_addr(seat, index, i);
         for (;;) {
             uint64_t old;
@@ -130,7 +138,7 @@ static int leave_queue(const struct seat *seat, const struct hold *h, uint64_t g
     uint64_t next = 0;
     int rc = queue_next(seat, desc, &next);
     if (!rc && go >= GO_ON && (!next || go >= GO_ON + WRITERS_MAX)) {
-        rc = to_readers(seat, h->index, rmarw_counters);
+        rc = to_readers(seat, h->index, counters_of(seat));
         go = GO_BEGIN;
     }
     if (!rc && !next)
@@ -194,7 +202,7 @@ static int rmarw_peek(const struct seat *seat, uint64_t index, struct lock_view 
         return rc;
     uint64_t readers = 0;
     bool writing = lock.tail != 0;
-    for (unsigned i = 0; i < rmarw_counters; i++) {
+    for (unsigned i = 0; i < counters_of(seat); i++) {
         readers += lock.counters[i] & ~WRITING;
         writing |= (lock.counters[i] & WRITING) != 0;
     }
@@ -213,6 +221,7 @@ const struct design design_rmarw = {
     .features = DESIGN_EXCLUSIVE | DESIGN_SHARED,
     .substrates = DESIGN_ON_SIM,
     .tolerates = BASELINE_TOLERATES_KNOWN,
+    .knobs = knobs,
     .lock_size = sizeof(struct rmarw_lock),
     .desc_size = sizeof(struct queue_desc),
     .acquire = rmarw_acquire,

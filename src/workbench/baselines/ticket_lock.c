@@ -20,7 +20,7 @@ static int note_last(const struct seat *seat, fab_addr addr, enum pawl_mode mode
 {
     struct tickets t = tickets_unpack(drawn);
     unsigned writers = t.max_x + (mode != PAWL_SHARED), readers = t.max_s + (mode == PAWL_SHARED);
-    if (writers < dslr_count_max && readers < dslr_count_max)
+    if (writers < DSLR_COUNT_MAX && readers < DSLR_COUNT_MAX)
         return 0;
     return fab_write64(seat->ep, addr + offsetof(struct ticket_lock, last), LAST | (uint64_t)writers << 16 | readers);
 }
@@ -48,12 +48,13 @@ static int try_once(const struct seat *seat, fab_addr addr, enum pawl_mode mode,
 {
     uint64_t w, old;
     int rc = fab_read64(seat->ep, addr, &w);
-    if (!rc && !tickets_in_range(tickets_unpack(w))) {
+    if (!rc && !tickets_in_range(tickets_unpack(w), DSLR_COUNT_MAX)) {
         rc = start_anew(seat, addr, w);
         if (!rc)
             rc = fab_read64(seat->ep, addr, &w);
     }
-    if (!rc && (!tickets_in_range(tickets_unpack(w)) || !ticket_is_turn(tickets_unpack(w), tickets_unpack(w), mode)))
+    if (!rc &&
+        (!tickets_in_range(tickets_unpack(w), DSLR_COUNT_MAX) || !ticket_is_turn(tickets_unpack(w), tickets_unpack(w), mode)))
         return -PAWL_EHELD;
     if (!rc)
         rc = fab_cas64(seat->ep, addr, w, w + ticket_of(mode), &old);
@@ -68,12 +69,12 @@ static int draw(const struct seat *seat, fab_addr addr, enum pawl_mode mode, uin
 {
     for (;;) {
         int rc = fab_faa64(seat->ep, addr, ticket_of(mode), drawn);
-        if (!rc && tickets_in_range(tickets_unpack(*drawn)))
+        if (!rc && tickets_in_range(tickets_unpack(*drawn), DSLR_COUNT_MAX))
             return note_last(seat, addr, mode, *drawn);
         uint64_t w = 0;
         while (!rc) {
             rc = fab_read64(seat->ep, addr, &w);
-            if (!rc && tickets_in_range(tickets_unpack(w)))
+            if (!rc && tickets_in_range(tickets_unpack(w), DSLR_COUNT_MAX))
                 break;
             if (!rc)
                 rc = start_anew(seat, addr, w);

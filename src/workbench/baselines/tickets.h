@@ -32,10 +32,10 @@ static inline uint64_t ticket_of(enum pawl_mode mode)
     return mode == PAWL_SHARED ? ADD_MAX_S : ADD_MAX_X;
 }
 
-/* Counters that have ended start anew. */
-static inline bool tickets_in_range(struct tickets t)
+/* Counters that have come to `end` start anew. */
+static inline bool tickets_in_range(struct tickets t, unsigned end)
 {
-    return t.max_x < dslr_count_max && t.max_s < dslr_count_max;
+    return t.max_x < end && t.max_s < end;
 }
 
 /* Neither deadline nor cancel ends the wait: there is no way out of the queue. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* TPC-C with a lock for each row, as NetLock (6.1) has it. Its traces are not public; these follow the standard (TPC-C 5.11, clause
- * 2): rows that are read or updated have locks, rows that are inserted are nobody else's. Each warehouse has 700,000 numbers, as in
- * NetLock's artifact (github.com/netx-repo/NetLock, console.py), and all hosts work on all warehouses. */
+ * 2): rows that are read or updated have locks, rows that are inserted belong to their transaction alone. Each warehouse has
+ * 700,000 numbers, as in NetLock's artifact (github.com/netx-repo/NetLock, console.py), and all hosts work on all warehouses. */
 #include "workbench/bench/txn.h"
 
 #define WAREHOUSE_NUMBERS 700000

@@ -145,7 +145,7 @@ static int actor_split(struct actor *a, struct hold *h, uint64_t at, struct hold
 
 /* ---- several ---- */
 
-/* Those of one node. */
+/* Takes the locks that one of the nodes has. */
 static int lock_part(struct actor *a, unsigned node, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
 {
     const struct cluster *c = cluster_task_of(a)->client->cluster;

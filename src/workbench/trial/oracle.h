@@ -91,7 +91,7 @@ void oracle_shrinking(struct oracle *o, uint64_t lock, const struct oracle_holde
 void oracle_converted_range(struct oracle *o, uint64_t lock, const struct oracle_holder *from, const struct oracle_holder *to);
 void oracle_grown(struct oracle *o, uint64_t lock, const struct oracle_holder *from, const struct oracle_holder *to);
 
-/* It was cut in two. */
+/* A hold was cut in two. */
 void oracle_split(struct oracle *o, uint64_t lock, const struct oracle_holder *holder, uint64_t at);
 
 /* A holder writes to the resource that the lock protects, with its token. */

@@ -248,7 +248,7 @@ struct outbox *rack_host_outbox(struct rack_host *h);
 void rack_host_flush(struct rack_host *h);
 /* The parts of a datagram that has several (wire/many.h). */
 void rack_each_part(const void *data, uint32_t len, void (*packet)(void *ctx, const void *data, uint32_t len), void *ctx);
-/* Those of them that the switch did not decide leave again, each alone. */
+/* The parts that the switch did not decide leave again, each alone. */
 void rack_send_singly(struct rack *r, const struct sim_host *from, const void *data, uint32_t len);
 void rack_host_commit(struct rack_host *h); /* the change is complete; its packets leave with those of the next ones */
 /* Before a change without the undo log: of a design's short way, or of a host that begins anew. */
@@ -300,6 +300,8 @@ struct sim_addr rack_sim_addr(struct net_addr a);
 int rack_find(struct actor *a, uint64_t key, uint64_t deadline, struct packet_ask *out);
 /* Whether the key still has the lock that was found: the request may begin now, in the same step. */
 bool rack_knows(const struct rack_host *h, uint64_t key, const struct packet_ask *ask);
+/* The task that asked the question with this answer's nonce goes on when the caller has returned. Null: none waits for it. */
+struct rack_task *rack_answered(struct rack_host *h, const struct coord_packet *answer);
 void rack_found(struct rack_host *h, const struct coord_key *answer);
 
 /* rack_values.c: the value beside a lock that an actor holds. -PAWL_ENOTSUP: the rack has no coordinator. */

@@ -87,7 +87,7 @@ static void say_beat(const struct rack_member *m, uint16_t machine, uint64_t fou
     send_packet(m, &b, sizeof b);
 }
 
-/* It holds nothing any more. */
+/* The member holds nothing any more. */
 static void say_leave(const struct rack_member *m)
 {
     struct coord_packet p;

@@ -77,22 +77,30 @@ int rack_find(struct actor *a, uint64_t key, uint64_t deadline, struct packet_as
     return 0;
 }
 
-void rack_found(struct rack_host *h, const struct coord_key *answer)
+struct rack_task *rack_answered(struct rack_host *h, const struct coord_packet *answer)
 {
-    if (answer->packet.term < h->member.term && !MISTAKE(h->rack->config.mistakes, COORD_MISTAKE_DEPOSED))
-        return; /* I22 */
     for (uint32_t s = 0; s < h->rack->config.sessions; s++)
         for (unsigned i = 0; h->clients[s] && i < ACTORS_MAX; i++) {
             struct rack_task *t = &h->clients[s]->tasks[i];
-            if (!t->question.nonce || t->question.nonce != answer->packet.head.nonce)
+            if (!t->question.nonce || t->question.nonce != answer->head.nonce)
                 continue;
             t->question.answered = true;
-            t->question.code = answer->packet.code;
-            t->question.name = (struct host_name){
-                .index = answer->packet.head.index, .generation = answer->packet.head.generation, .round = answer->packet.stamp};
+            t->question.code = answer->code;
             if (t->question.waiter.task)
                 sim_ticket_wake_at(t->question.waiter, sim_now(&h->rack->sim));
+            return t;
         }
+    return NULL;
+}
+
+void rack_found(struct rack_host *h, const struct coord_key *answer)
+{
+    const struct coord_packet *p = &answer->packet;
+    if (p->term < h->member.term && !MISTAKE(h->rack->config.mistakes, COORD_MISTAKE_DEPOSED))
+        return; /* I22 */
+    struct rack_task *t = rack_answered(h, p);
+    if (t)
+        t->question.name = (struct host_name){.index = p->head.index, .generation = p->head.generation, .round = p->stamp};
 }
 
 void rack_retire(struct rack_host *h, const struct coord_retire *p, struct sim_addr from)

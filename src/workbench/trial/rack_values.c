@@ -112,15 +112,7 @@ void rack_valued(struct rack_host *h, const struct coord_value *answer)
 {
     if (answer->packet.term < h->member.term)
         return; /* I22 */
-    for (uint32_t s = 0; s < h->rack->config.sessions; s++)
-        for (unsigned i = 0; h->clients[s] && i < ACTORS_MAX; i++) {
-            struct rack_task *t = &h->clients[s]->tasks[i];
-            if (!t->question.nonce || t->question.nonce != answer->packet.head.nonce)
-                continue;
-            t->question.answered = true;
-            t->question.code = answer->packet.code;
-            t->question.value = *answer;
-            if (t->question.waiter.task)
-                sim_ticket_wake_at(t->question.waiter, sim_now(&h->rack->sim));
-        }
+    struct rack_task *t = rack_answered(h, &answer->packet);
+    if (t)
+        t->question.value = *answer;
 }

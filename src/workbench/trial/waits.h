@@ -12,7 +12,6 @@
 #include "pawl.h"
 
 #define WAITS_HOLDS_MAX 16 /* of one actor: a session's requests */
-#define WAITS_NONE UINT32_MAX
 
 struct waits_hold {
     uint32_t request;
@@ -46,7 +45,7 @@ int waits_init(struct waits *w, unsigned actors, bool full, uint64_t window_ns);
 void waits_free(struct waits *w);
 
 void waits_begin(struct waits *w, unsigned actor, uint32_t request, uint64_t lock, enum pawl_mode mode);
-/* It holds what it waited for; or it does not wait any more. */
+/* The actor holds what it waited for; or it does not wait any more. */
 void waits_granted(struct waits *w, unsigned actor, uint64_t now);
 void waits_ended(struct waits *w, unsigned actor, uint64_t now);
 /* From now on not more than shared; not at all. */
