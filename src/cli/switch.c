@@ -27,8 +27,8 @@ static const struct arg table[] = {
     {"space", 0, ARG_STRING, "NAME", "name of the space; default 'default'", &opts.space, NULL},
     {"listen", 0, ARG_STRING, "ADDRESS:PORT", "where lock packets are sent to; default " DEFAULT_LISTEN, &opts.listen, NULL},
     {"rack", 0, ARG_U64, "N",
-     "fisslock-racks, and soft netlock-switches: number of the rack, from 1 on; default the one that had this address, else one "
-     "without a switch",
+     "number of the rack, from 1 on: waits for its place while another switch has that (fisslock, fisslock-racks); default the "
+     "one that had this address, else one without a switch",
      &opts.rack, &opts.rack_seen},
     {"room", 0, ARG_U64, "N", "soft, fisslock: room for this many locks; the space's lock servers decide the others; default all",
      &opts.room, &opts.room_seen},
@@ -66,7 +66,9 @@ static const struct args usage = {
         "and the next start takes over without losing a packet. A program in the kernel needs root, or CAP_BPF and "
         "CAP_NET_ADMIN.\n\n"
         "A failed switch can be replaced by one at another address, a lease after it was last heard of (fisslock, "
-        "fisslock-racks),\nwhen no host uses the old one any more. --force does not wait for that.\n\n"
+        "fisslock-racks),\nwhen no host uses the old one any more. --force does not wait for that. One that was started with "
+        "--rack before "
+        "takes over\nwithin a lease, and clients keep their holds.\n\n"
         "A file of --config has the words of these options, as for 'pawl serve'. SIGHUP reads it again.\n\n"
         "Runs until SIGINT or SIGTERM, which detach it. Exit status: 0 ended by a signal, 2 wrong usage, 69 it could not start.",
     .has_file = true,

@@ -198,10 +198,22 @@ static int place_for(const struct coordinator *c, const struct coord_packet *p, 
     return -EBUSY;
 }
 
+#define SEEMS_GONE_SHARE 4u             /* of a lease, */
+#define SEEMS_GONE_NS (300 * NS_PER_MS) /* but at least three heartbeats */
+
+/* Of a pair of switches the second waits for the first one's place. It need not wait for a lease: hosts confirm that they use the
+ * first no more before the second begins (is_away). So it has the hosts' reports before their leases have run out, and they keep
+ * their holds. A switch that was only cut off from here for so long loses its place. */
+static bool seems_gone(const struct coordinator *c, const struct coord_station *s, uint64_t now)
+{
+    return now - max_u64(s->heard_ns, c->start_ns) > max_u64(c->config.lease_ns / SEEMS_GONE_SHARE, SEEMS_GONE_NS);
+}
+
 /* 0: the place is free for a switch at this address, or its own. */
-static int make_room(struct coordinator *c, unsigned i, struct net_addr at, bool force, uint64_t now)
+static int make_room(struct coordinator *c, unsigned i, struct net_addr at, bool waits, bool force, uint64_t now)
 {
     struct coord_station *s = &c->switch_[i];
+    const bool gone = s->stopped || coord_is_silent(c, s, now) || (waits && seems_gone(c, s, now));
     if (net_addr_is(s->at, at))
         return 0;
     if (can_move(c) && yields(c, s) && !coord_is_silent(c, s, now)) {
@@ -212,10 +224,13 @@ static int make_room(struct coordinator *c, unsigned i, struct net_addr at, bool
         return coord_unsettled(c, rack_switches(&c->config), now) ? -EAGAIN : 0;
     if (!net_addr_known(s->at) && !s->away) /* a former coordinator may have sent hosts to a switch there: none has named it */
         return now < c->open_ns ? -EAGAIN : 0;
-    if (!s->away && (!can_move(c) || (!s->stopped && !coord_is_silent(c, s, now))))
+    if (!s->away && (!can_move(c) || !gone))
         return -EBUSY;
-    if (!s->away && !turn_away(c, s, now))
-        return -EAGAIN;
+    if (!s->away) {
+        if (!turn_away(c, s, now))
+            return -EAGAIN;
+        c->rouse_next = 1; /* hosts ask at once, hear of it, and confirm */
+    }
     return is_away(c, i) || force ? 0 : -EAGAIN;
 }
 
@@ -226,8 +241,8 @@ uint32_t coord_join_switch(struct coordinator *c, const struct coord_packet *p, 
     if (c->servers < c->config.servers || coord_is_held_back(c, now))
         return coord_refuse(c, p, -EAGAIN, answer); /* it needs their addresses */
     int i = place_for(c, p, at, now);
-    bool force = p->code == COORD_FORCE;
-    int rc = i < 0 ? i : c->switch_[i].nonce == p->head.nonce ? 0 : make_room(c, (unsigned)i, at, force, now);
+    bool force = p->code == COORD_FORCE, waits = p->head.to.port;
+    int rc = i < 0 ? i : c->switch_[i].nonce == p->head.nonce ? 0 : make_room(c, (unsigned)i, at, waits, force, now);
     if (rc == -EBUSY && p->head.to.port && can_move(c))
         rc = -EAGAIN; /* it asked for this place, and waits for it */
     if (rc)

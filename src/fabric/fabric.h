@@ -175,6 +175,7 @@ struct fab_ep {
     uint32_t id;    /* the sender of messages, and the peer that fab_fence shuts out; on shared memory the session's slot */
     uint32_t node;  /* the node whose memory is local to this endpoint */
     uint32_t spin;  /* shared memory: how many times to look before sleeping */
+    uint32_t calls; /* whose verbs leave together with those of this endpoint (together.h); 0: it is alone */
     uint32_t rings; /* shared memory: how many message rings there are, */
     fab_addr ring0; /* and where they start */
     struct fab_counts {

@@ -108,7 +108,7 @@ static int open_request(struct fab_node *n, uint64_t *now, uint64_t until, struc
         r->state = REQUEST_OPEN;
         r->again = false;
         r->tries = 0;
-        r->len = sizeof(struct verbs_head);
+        r->len = r->stores = sizeof(struct verbs_head);
         r->count = r->kept = r->reads = 0;
         r->call = NULL;
         r->ops = NULL;
@@ -341,25 +341,42 @@ int node_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count)
 
 /* ---- writes that no task waits for ---- */
 
-/* A store that follows the latest verb of the open request in memory becomes a part of it; one to the same word replaces its value,
- * which no verb between them could tell from the two. */
-static bool join_latest(struct fab_node *n, const struct fab_op *op)
+/* Makes room for a word at the end of the WRITE at `at` of the open request. */
+static void widen(struct node_request *r, uint32_t at, struct verbs_op write)
+{
+    const uint32_t word = sizeof(uint64_t), end = at + (uint32_t)sizeof write + write.room;
+    memmove(r->packet + end + word, r->packet + end, r->len - end);
+    write.room = (uint16_t)(write.room + word);
+    memcpy(r->packet + at, &write, sizeof write);
+    r->latest += r->latest > at ? word : 0;
+    r->len += word;
+}
+
+#define PLACE_BYTES 32u /* words of one hold that are stored so lie within, those of the next descriptor beyond */
+
+/* A store to a word that a WRITE of the open request stores, or to the word behind it, becomes a part of that WRITE. So a session
+ * that gives back several locks and takes others sends each of its records once. Only such stores follow that WRITE in the request,
+ * and none of them to words nearby: so words of one hold keep their order (those of one WRITE: that of their addresses). Words of
+ * different holds may pass each other, as they do when different threads use them. */
+static bool join_store(struct fab_node *n, const struct fab_op *op)
 {
     struct node_request *r = n->open;
-    struct verbs_op latest;
-    if (!r || !r->count || op->len != sizeof(uint64_t))
-        return false;
-    memcpy(&latest, r->packet + r->latest, sizeof latest);
-    uint64_t offset = FAB_OFFSET(op->addr), end = latest.offset + latest.room;
-    if (latest.verb != VERBS_WRITE || (offset != end && offset + op->len != end) ||
-        (offset == end && r->len + op->len > VERBS_PACKET_MAX))
-        return false;
-    if (offset == end) {
-        latest.room = (uint16_t)(latest.room + op->len);
-        memcpy(r->packet + r->latest, &latest, sizeof latest);
-        r->len += op->len;
+    const uint64_t offset = FAB_OFFSET(op->addr);
+    struct verbs_op write, near = {0};
+    uint32_t found = 0;
+    for (uint32_t at = r ? r->stores : 0; r && at < r->len; at += (uint32_t)sizeof write + write.room) {
+        memcpy(&write, r->packet + at, sizeof write);
+        if (offset + PLACE_BYTES <= write.offset || offset >= write.offset + write.room + PLACE_BYTES)
+            continue;
+        found = at;
+        near = write;
     }
-    memcpy(r->packet + r->len - op->len, op->buf, op->len);
+    const uint64_t end = near.offset + near.room;
+    if (!found || offset < near.offset || offset > end || (offset == end && r->len + op->len > VERBS_PACKET_MAX))
+        return false;
+    if (offset == end)
+        widen(r, found, near);
+    memcpy(r->packet + found + sizeof near + (offset - near.offset), op->buf, op->len);
     return true;
 }
 
@@ -367,9 +384,6 @@ static bool join_latest(struct fab_node *n, const struct fab_op *op)
 static void put_later(struct fab_node *n, const struct fab_op *op)
 {
     struct node_request *r;
-    n->fab.counts.writes++;
-    if (join_latest(n, op))
-        return;
     for (uint32_t skip = 0; skip < op->len;) {
         bool waits = !n->open && n->next - n->base >= VERBS_WINDOW; /* only then it is worth to know the time */
         uint64_t now = waits ? world_now(n->fab.world) : 0;
@@ -391,7 +405,10 @@ static void node_post(struct fab_ep *ep, const struct fab_op *op)
     struct fab_node *n = fab_node_of(ep);
     assert(op->verb == FAB_WRITE);
     n->io->lock(n);
+    n->fab.counts.writes++;
     put_later(n, op);
+    if (n->open)
+        n->open->stores = n->open->len;
     if (n->io->pending)
         n->io->pending(n);
     n->io->unlock(n);
@@ -415,6 +432,9 @@ int fab_node_set_own(struct fab_node *n, fab_addr base, uint64_t bytes)
 static void store_later(struct fab_node *n, fab_addr addr, uint64_t value)
 {
     const struct fab_op op = {.verb = FAB_WRITE, .addr = addr, .buf = &value, .len = sizeof value};
+    n->fab.counts.writes++;
+    if (join_store(n, &op))
+        return; /* the library's thread knows of the open request */
     put_later(n, &op);
     if (n->io->pending)
         n->io->pending(n);

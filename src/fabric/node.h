@@ -41,6 +41,7 @@ struct node_request {
     uint64_t due_ns;                  /* when it is retransmitted */
     uint32_t len, count, kept, reads; /* kept: words of the reply cache; reads: words of READs that no change has followed so far */
     uint32_t latest;                  /* where in the packet its latest verb is */
+    uint32_t stores;                  /* from here on all verbs are stores of words of the session's own, while it is open */
     /* The caller's verbs in it: the first of them is at `from` in the packet, and for a READ begins at byte `skip`. Null: no task
      * waits. */
     struct node_call *call;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fabric/together.h"
 #include "fabric/lower.h"
+#include "fabric/parking.h"
 #include "world/fiber.h"
 
 #include <errno.h>
@@ -9,7 +10,8 @@
 
 enum call_state { CALL_OVER, CALL_READY, CALL_VERBS, CALL_WAITS, CALL_ACTS };
 
-/* A call that is neither a batch nor a wait is done at once, by the task itself, since it may take time in the simulation. */
+/* A call that is neither a batch nor a wait is done at once. Where it may take time in another way than by stopping the thread (in
+ * the simulation, and in an operation in flight), the task itself does it; else the call does, and spares two changes of stacks. */
 enum act { ACT_POST, ACT_POLL, ACT_WATCH, ACT_WAKE, ACT_SEND, ACT_RECV, ACT_FENCE, ACT_LOCAL, ACT_OWN, ACT_LOCAL_FENCE };
 
 struct call {
@@ -38,11 +40,50 @@ struct together {
     together_fn fn;
     void *ctx;
     unsigned count;
+    bool calls_act; /* see enum act */
     struct fiber_pool pool;
     struct call calls[TOGETHER_MAX];
     struct fab_op batch[FAB_BATCH_MAX]; /* here, since stacks are small */
     struct fab_cond conds[FAB_CONDS_MAX];
 };
+
+static void act_for(struct fab_ep *ep, struct call *c)
+{
+    const struct fab_ops *ops = ep->ops;
+    c->rc = 0;
+    switch (c->act) {
+    case ACT_POST:
+        ops->post(ep, c->in);
+        break;
+    case ACT_POLL:
+        c->rc = ops->poll(ep, c->in, c->until, c->out);
+        break;
+    case ACT_WATCH:
+        c->rc = ops->watch(ep, c->addr, c->out, c->n, c->until);
+        break;
+    case ACT_WAKE:
+        c->rc = ops->wake(ep, c->addr, c->a, c->n);
+        break;
+    case ACT_SEND:
+        c->rc = ops->send(ep, (uint32_t)c->a, c->in, c->n);
+        break;
+    case ACT_RECV:
+        c->rc = ops->recv(ep, c->out, c->until);
+        break;
+    case ACT_FENCE:
+        c->rc = ops->fence(ep, c->n, c->a);
+        break;
+    case ACT_LOCAL:
+        c->value = ops->local(ep, (enum fab_verb)c->n, c->addr, c->a, c->b);
+        break;
+    case ACT_OWN:
+        c->value = ops->own(ep, (enum fab_own)c->n, c->addr, c->a);
+        break;
+    case ACT_LOCAL_FENCE:
+        ops->local_fence(ep);
+        break;
+    }
+}
 
 /* ---- on a call's fiber ---- */
 
@@ -78,7 +119,10 @@ static int call_wait(struct fab_ep *ep, const struct fab_cond *conds, unsigned n
 static int call_act(struct call *c, enum act act)
 {
     c->act = act;
-    return give_way(c, CALL_ACTS);
+    if (!c->all->calls_act)
+        return give_way(c, CALL_ACTS);
+    act_for(c->all->ep, c);
+    return c->rc;
 }
 
 static void call_post(struct fab_ep *ep, const struct fab_op *op)
@@ -190,44 +234,6 @@ static void run_call(void *arg)
 
 /* ---- on the task's stack ---- */
 
-static void act_for(struct fab_ep *ep, struct call *c)
-{
-    const struct fab_ops *ops = ep->ops;
-    c->rc = 0;
-    switch (c->act) {
-    case ACT_POST:
-        ops->post(ep, c->in);
-        break;
-    case ACT_POLL:
-        c->rc = ops->poll(ep, c->in, c->until, c->out);
-        break;
-    case ACT_WATCH:
-        c->rc = ops->watch(ep, c->addr, c->out, c->n, c->until);
-        break;
-    case ACT_WAKE:
-        c->rc = ops->wake(ep, c->addr, c->a, c->n);
-        break;
-    case ACT_SEND:
-        c->rc = ops->send(ep, (uint32_t)c->a, c->in, c->n);
-        break;
-    case ACT_RECV:
-        c->rc = ops->recv(ep, c->out, c->until);
-        break;
-    case ACT_FENCE:
-        c->rc = ops->fence(ep, c->n, c->a);
-        break;
-    case ACT_LOCAL:
-        c->value = ops->local(ep, (enum fab_verb)c->n, c->addr, c->a, c->b);
-        break;
-    case ACT_OWN:
-        c->value = ops->own(ep, (enum fab_own)c->n, c->addr, c->a);
-        break;
-    case ACT_LOCAL_FENCE:
-        ops->local_fence(ep);
-        break;
-    }
-}
-
 /* Until it is over, or waits for a verb or for memory. */
 static void go_on(struct together *t, struct call *c)
 {
@@ -241,10 +247,21 @@ static void go_on(struct together *t, struct call *c)
     }
 }
 
-/* The next verb of a call goes into the batch, or its result back, with those that ride on it (lower.c). */
+/* A READ of the words behind those of the READ before it: a memory node takes both for one (fabric/node.c). */
+static bool reads_on(const struct call *c, unsigned i)
+{
+    if (i >= c->count || c->ep.node != FAB_NODE_ELSEWHERE)
+        return false;
+    const struct fab_op *before = &c->ops[i - 1], *op = &c->ops[i];
+    return before->verb == FAB_READ && op->verb == FAB_READ && before->addr + before->len == op->addr;
+}
+
+/* The next verb of a call goes into the batch, or its result back, with those that ride on it (lower.c) or go on reading. */
 static void move_verb(struct together *t, struct call *c, unsigned *n, bool back)
 {
     unsigned end = c->moved + 1 + fab_riders(&c->ops[c->moved], c->count - c->moved);
+    while (reads_on(c, end))
+        end++;
     for (; c->moved < end; c->moved++, (*n)++) {
         if (back)
             c->ops[c->moved].old = t->batch[*n].old;
@@ -363,6 +380,7 @@ static bool start_all(struct together *t, struct fab_ep *ep, unsigned count, tog
     t->fn = fn;
     t->ctx = ctx;
     t->count = count;
+    t->calls_act = ep->world == &world_real && !fab_parking_get();
     for (unsigned i = 0; i < count; i++) {
         struct call *c = &t->calls[i];
         if (!c->fiber)
@@ -371,6 +389,7 @@ static bool start_all(struct together *t, struct fab_ep *ep, unsigned count, tog
             return false;
         c->ep = *ep;
         c->ep.ops = &call_ops;
+        c->ep.calls = count;
         c->all = t;
         c->number = i;
         c->state = CALL_READY;

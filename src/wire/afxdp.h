@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* UDP packets past the network stack: an AF_XDP socket on one queue of an interface, beside the ordinary socket that owns the port.
- * A program on the interface hands over what comes to that address and port, and passes everything else on. Frames leave by it to
- * machines that frames have come from lately; to others the ordinary socket sends, and what comes by another queue arrives there.
+/* UDP packets past the network stack: an AF_XDP socket on each receive queue of an interface, beside the ordinary socket that owns
+ * the port. A program on the interface hands over what comes to that address and port, and passes everything else on. Frames leave
+ * by the first of them to machines that frames have come from lately; to others the ordinary socket sends.
  *
  * Needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF, and an interface without another XDP program. One process of a machine at a time.
  */
@@ -23,6 +23,7 @@ const char *afxdp_copies(const struct afxdp *a);
 const char *afxdp_why_copies(const struct afxdp *a); /* what the driver said to zero-copy; "" if it does that */
 const char *afxdp_mode(const struct afxdp *a);
 const char *afxdp_device(const struct afxdp *a);
+unsigned afxdp_queues(const struct afxdp *a); /* of the interface, that it receives from */
 
 int afxdp_fd(const struct afxdp *a); /* readable when packets are there */
 

@@ -3,13 +3,14 @@
  * back to the socket says why. */
 #include "wire/afxdp.h"
 #include "lib/base.h"
-#include "tests/lab/rack.h"
+#include "tests/lab/channels.h"
 
 #include <pawl.h>
 #include <signal.h>
 #include <sys/wait.h>
 
 #define PORT 6100
+#define SENDERS 32u /* whose frames come by both queues, but in one of 2^31 runs */
 #define WHERE "pawl://10.77.1.254:7070/fast?wire=afxdp"
 
 /* Echoes come back by the switch in the kernel; the first leaves by the socket, as the address of the switch is not known yet. */
@@ -72,6 +73,42 @@ static void echoes(void)
     plane_close(p, PLANE_REMOVE);
 }
 
+/* Frames of every receive queue come the same way. */
+static void both_queues(void)
+{
+    char why[AFXDP_WHY];
+    struct udp u;
+    struct udp_batch *batch = calloc(1, sizeof *batch);
+    const struct packet_head h = {.version = PACKET_VERSION, .family = PACKET_ECHO, .type = ECHO_ASK, .space = RACK_SPACE};
+    const struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(PORT), .sin_addr.s_addr = htonl(lab_address(1, 1))};
+    uint64_t came[2];
+    CHECK(batch);
+    channels_set(LAB_CORE, "p1", 2);
+    channels_set(1, LAB_DEVICE, 2);
+    CHECK_EQ(udp_open(&u, net_v4(htonl(lab_address(1, 1)), PORT)), 0);
+    int rc = afxdp_open(u.at, &u.fast, why);
+    if (rc)
+        CHECK_FAIL("%s", why);
+    CHECK_EQ(afxdp_queues(u.fast), 2);
+    for (unsigned i = 0; i < SENDERS; i++) {
+        int raw = rack_socket(2, (uint16_t)(6300 + i));
+        CHECK_EQ(connect(raw, (const struct sockaddr *)(const void *)&to, sizeof to), 0);
+        CHECK_EQ(send(raw, &h, sizeof h, 0), sizeof h);
+        struct pollfd wait = {.fd = afxdp_fd(u.fast), .events = POLLIN};
+        CHECK_EQ(poll(&wait, 1, 10000), 1);
+        CHECK_EQ(afxdp_receive(u.fast, batch), 1);
+        CHECK_EQ(batch->packet[0].from.port, 6300 + i);
+        close(raw);
+    }
+    if (!strcmp(afxdp_mode(u.fast), "native")) {
+        channels_count(1, LAB_DEVICE, came);
+        printf("%" PRIu64 " frames came by the first queue, %" PRIu64 " by the second\n", came[0], came[1]);
+        CHECK(came[0] && came[1]);
+    }
+    udp_close(&u);
+    free(batch);
+}
+
 /* One process has the way past the stack, another of the same host has not; both lock. */
 static void locks(const char *design)
 {
@@ -106,6 +143,7 @@ int main(void)
 {
     rack_up("afxdp", 2, false);
     echoes();
+    both_queues();
     locks("fisslock");
     locks("netlock");
     CHECK_EQ(lab_down(rack.name), 0);

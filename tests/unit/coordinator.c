@@ -275,6 +275,40 @@ static void moving(void)
     memset(here, 0, sizeof here);
 }
 
+/* Of a pair of switches the second waits for the place, and gets it before a lease is over; but not while a host may still send to
+ * the first. */
+static void pairing(void)
+{
+    struct coord_packet second;
+    start_with("fisslock", 0, true, 600);
+    coord_make(&second, COORD_JOIN, "test", &c.config.identity, 4);
+    second.role = COORD_SWITCH;
+    second.head.to.port = 1;
+    uint32_t life = join(COORD_SWITCH, 3, 70)->head.generation;
+    CHECK_EQ(number(21), 1);
+    here[0] = at(70);
+    CHECK(beat(1, members[1].life));
+    for (unsigned i = 0; i < 8; i++) { /* the first is heard of often enough */
+        now += LEASE_NS / 8;
+        CHECK(station_beats(COORD_SWITCH, MACHINE_SWITCH, life, 0, 0) && beat(1, members[1].life));
+        CHECK_EQ(code(ask(&second, 71)), -EAGAIN);
+    }
+    c.rouse_next = 0;
+    now += LEASE_NS * 3 / 8;                           /* not any more */
+    CHECK_EQ(code(join(COORD_SWITCH, 5, 72)), -EBUSY); /* a switch that does not wait is refused for a lease */
+    CHECK(net_addr_is(as_beat(beat(1, members[1].life))->switches[0], at(70)));
+    CHECK_EQ(code(ask(&second, 71)), -EAGAIN);
+    CHECK_EQ(c.rouse_next, 1); /* hosts are to hear of it at once */
+    CHECK(net_addr_is(as_beat(beat(1, members[1].life))->switches[0], nowhere));
+    CHECK_EQ(code(ask(&second, 71)), -EAGAIN); /* the host has only been told (I17) */
+    CHECK_EQ(code(station_beats(COORD_SWITCH, MACHINE_SWITCH, life, 0, 0)), -ESTALE);
+    here[0] = nowhere;
+    CHECK(beat(1, members[1].life));
+    const struct coord_welcome *w = (const struct coord_welcome *)(const void *)ask(&second, 71);
+    CHECK(w->packet.head.type == COORD_WELCOME && w->packet.head.generation > life && w->live[0] == 1u << 1);
+    memset(here, 0, sizeof here);
+}
+
 /* The coordinator's own switch yields its place when it has stopped, and not before. */
 static void yielding(void)
 {
@@ -428,6 +462,7 @@ int main(void)
     rejoining();
     scanning();
     moving();
+    pairing();
     yielding();
     dividing();
     numbers();

@@ -11,14 +11,32 @@ static int leave(struct turn *t)
     return rc > 0 ? alock_give_baton(t, 0) : rc;
 }
 
+/* The words of both cohorts. */
+static int look_at_both(struct turn *t, uint64_t *own, uint64_t *other)
+{
+    if (!alock_is_far(t)) {
+        int rc = alock_load(t->seat, t->cohort, t->word, own);
+        return rc ? rc : alock_load(t->seat, t->cohort, alock_other_word(t), other);
+    }
+    uint64_t words[COHORTS];
+    int rc;
+    do
+        rc = fab_read(t->seat->ep, t->lock + offsetof(struct alock, cohort), words, sizeof words);
+    while (rc == -FAB_EUNKNOWN && !(rc = seat_retry(t->seat, rc)));
+    if (rc)
+        return seat_retry(t->seat, rc);
+    *own = t->seen = words[t->cohort];
+    *other = words[!t->cohort];
+    t->looked = true;
+    return 0;
+}
+
 /* A try does not queue up where it would have to wait. 0: it would not. */
 static int look_before_try(struct turn *t)
 {
     for (bool looked_after = false;; looked_after = true) {
         uint64_t w, other;
-        int rc = alock_load(t->seat, t->cohort, t->word, &w);
-        if (!rc)
-            rc = alock_load(t->seat, t->cohort, alock_other_word(t), &other);
+        int rc = look_at_both(t, &w, &other);
         uint64_t busy = rc ? 0 : alock_holder(w) ? alock_holder(w) : alock_holder(other);
         if (rc || (!busy && !alock_tail(w)))
             return rc;
@@ -57,12 +75,12 @@ static int get_baton(struct turn *t, uint64_t deadline)
 }
 
 /* Leaves what release needs in our own descriptor. */
-static int note_grant(const struct turn *t)
+static void note_grant(const struct turn *t)
 {
     assert(t->budget > 0 && t->budget <= ALOCK_BUDGET_MAX); /* I12 */
     assert(t->token > t->seat->space->token_base);          /* I2 */
-    int rc = alock_own_store(t, OWN(own[0]), t->era << 8 | t->budget);
-    return rc ? rc : alock_own_store(t, OWN(own[1]), t->count);
+    alock_note(t, OWN(own[0]), t->era << 8 | t->budget);
+    alock_note(t, OWN(own[1]), t->count);
 }
 
 /* The baton of our cohort first. Then the Peterson lock between the cohorts, unless the baton came with budget left (Algorithm 3,
@@ -81,7 +99,7 @@ static int acquire(struct turn *t, uint64_t deadline)
     if (!rc && !t->budget)
         rc = alock_win_peterson(t, deadline);
     if (!rc)
-        rc = note_grant(t);
+        note_grant(t);
     if (!rc || rc == -PAWL_ELOST)
         return rc;
     int left = leave(t);
@@ -112,19 +130,35 @@ static int end_token(const struct turn *t)
     return seat_retry(t->seat, seat_write64(t->seat, addr, t->count + 1));
 }
 
-static int own_notes(struct turn *t)
+static void own_notes(struct turn *t)
 {
-    uint64_t notes;
-    int rc = alock_own_load(t, OWN(own[0]), &notes);
-    if (!rc)
-        rc = alock_own_load(t, OWN(own[1]), &t->count);
-    if (rc)
-        return rc;
+    uint64_t notes = alock_noted(t, OWN(own[0]));
+    t->count = alock_noted(t, OWN(own[1]));
     t->era = notes >> 8;
     t->budget = notes & 0xff;
     assert(t->budget); /* a holder has budget left */
     t->token = t->h->token;
-    return 0;
+}
+
+/* Both at once, for a hold behind which none has queued up. 1: released; 0: the token was moved on, and the baton is still ours. */
+static int release_at_once(const struct turn *t)
+{
+    uint64_t count = t->count + 1, alone = alock_word(t->era, t->me, t->me), w;
+    struct fab_op ops[] = {
+        {.verb = FAB_WRITE, .len = 8, .addr = t->lock + offsetof(struct alock, token), .buf = &count},
+        {.verb = FAB_CAS, .width = 8, .addr = t->word, .compare = alone, .swap = alock_word(t->era, 0, 0)},
+    };
+    ops[1].compare_mask = ops[1].swap_mask = UINT64_MAX;
+    fab_keep_order(t->seat->ep, ops, countof(ops));
+    int rc = fab_batch(t->seat->ep, ops, countof(ops));
+    if (!rc)
+        return (uint64_t)ops[1].old == alone;
+    rc = seat_retry(t->seat, rc);
+    if (!rc)
+        rc = alock_load(t->seat, t->cohort, t->word, &w);
+    if (rc)
+        return rc;
+    return alock_holder(w) == t->me ? end_token(t) : 1; /* while we live only we take ourselves out */
 }
 
 /* Of two tasks that release the same hold only one does. The published record says "may hold" until the lock is certainly released.
@@ -140,14 +174,14 @@ static int alock_release(const struct seat *seat, const struct hold *h)
     struct turn t = alock_turn_of(seat, h);
     if (h->mode != PAWL_EXCLUSIVE || !begin_release(seat, h))
         return -PAWL_ENOTOWNER;
-    int rc = own_notes(&t);
-    if (!rc)
-        rc = end_token(&t);
+    own_notes(&t);
+    int rc = alock_is_far(&t) ? release_at_once(&t) : end_token(&t);
     if (!rc)
         rc = alock_give_baton(&t, MISTAKE(seat->space->design->mistakes, ALOCK_GREEDY) ? t.budget : t.budget - 1);
-    if (!rc)
-        hold_close(seat, h);
-    return rc;
+    if (rc < 0)
+        return rc;
+    hold_close(seat, h);
+    return 0;
 }
 
 static int alock_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
@@ -174,19 +208,18 @@ static int alock_raise(const struct seat *seat, struct hold *h, uint64_t floor)
         return 0;
     struct turn t = alock_turn_of(seat, h);
     uint64_t more = floor + 1 - h->token;
-    int rc = own_notes(&t);
-    if (rc)
-        return rc;
+    int rc = 0;
+    own_notes(&t);
     fab_addr addr = t.lock + offsetof(struct alock, token);
     if (t.cohort == COHORT_LOCAL)
         fab_local_faa64(seat->ep, addr, more);
     else
         rc = fab_write64(seat->ep, addr, t.count + more);
-    if (!rc)
-        rc = alock_own_store(&t, OWN(own[1]), t.count + more);
-    if (!rc)
-        h->token = floor + 1;
-    return rc;
+    if (rc)
+        return rc;
+    alock_note(&t, OWN(own[1]), t.count + more);
+    h->token = floor + 1;
+    return 0;
 }
 
 /* All waiters before it in its own cohort, and each time the budget ends, as many of the other cohort as its budget allows (I12).

@@ -155,13 +155,12 @@ static int queued_or_not(struct turn *t, uint64_t before)
 /* Joins the queue (Algorithm 3, lines 2 to 8; the swap is a compare-and-swap with what was learnt). 1: with the baton. */
 int alock_join(struct turn *t)
 {
-    uint64_t w, old = 0;
+    uint64_t w = t->seen, old = 0;
     assert(!t->queued); /* I11: no place in a queue is left behind */
-    int rc = alock_own_store(t, OWN(next), 0);
-    if (!rc)
-        rc = alock_own_store(t, OWN(grant), 0);
-    if (!rc)
-        rc = alock_load(t->seat, t->cohort, t->word, &w);
+    alock_own_store(t, OWN(next), 0);
+    alock_own_store(t, OWN(grant), 0);
+    int rc = t->looked ? 0 : alock_load(t->seat, t->cohort, t->word, &w);
+    t->looked = false;
     while (!rc) {
         uint64_t holder = alock_holder(w), tail = alock_tail(w);
         bool empty = !holder && !tail;

@@ -40,13 +40,24 @@ int alock_own_load(const struct turn *t, size_t offset, uint64_t *value)
     return alock_load(t->seat, own_memory(t) ? COHORT_LOCAL : COHORT_REMOTE, t->desc + offset, value);
 }
 
-int alock_own_store(const struct turn *t, size_t offset, uint64_t value)
+/* At a memory node it takes effect before whatever verb of the session comes next. */
+void alock_own_store(const struct turn *t, size_t offset, uint64_t value)
 {
-    if (own_memory(t)) {
-        fab_local_store64(t->seat->ep, t->desc + offset, value);
-        return 0;
-    }
-    return seat_retry(t->seat, seat_write64(t->seat, t->desc + offset, value));
+    fab_local_store64(t->seat->ep, t->desc + offset, value);
+}
+
+uint64_t alock_noted(const struct turn *t, size_t offset)
+{
+    fab_addr at = t->desc + offset;
+    return own_memory(t) ? fab_local_load64(t->seat->ep, at) : fab_own_load64(t->seat->ep, at);
+}
+
+void alock_note(const struct turn *t, size_t offset, uint64_t value)
+{
+    if (own_memory(t))
+        alock_own_store(t, offset, value);
+    else
+        fab_private_store64(t->seat->ep, t->desc + offset, value);
 }
 
 void alock_set_token(struct turn *t, const uint64_t sum[3])

@@ -13,6 +13,8 @@ struct turn {
     fab_addr lock, word, desc;
     uint64_t me;
     uint64_t era;     /* of the queue that it is in */
+    uint64_t seen;    /* the cohort's word, if `looked` */
+    bool looked;      /* it was read by the look before a try, and the next step into the queue expects it */
     bool queued;      /* it may be in the queue, or hold the baton */
     bool first;       /* it is the first of its era, behind a holder of an earlier one */
     unsigned budget;  /* 0: the Peterson lock is not ours (any more) */
@@ -28,10 +30,20 @@ static inline fab_addr alock_other_word(const struct turn *t)
     return t->lock + offsetof(struct alock, cohort) + !t->cohort * sizeof(uint64_t);
 }
 
+/* A client of a memory node, to which a packet is the price and not a verb: what can leave together does. */
+static inline bool alock_is_far(const struct turn *t)
+{
+    return t->seat->ep->node == FAB_NODE_ELSEWHERE;
+}
+
 /* Our own descriptor: by CPU if it lies on our own node. */
 #define OWN(field) offsetof(struct alock_desc, field)
 int alock_own_load(const struct turn *t, size_t offset, uint64_t *value);
-int alock_own_store(const struct turn *t, size_t offset, uint64_t value);
+void alock_own_store(const struct turn *t, size_t offset, uint64_t value);
+
+/* Words of it that no other session reads: a client of a memory node keeps them. */
+uint64_t alock_noted(const struct turn *t, size_t offset);
+void alock_note(const struct turn *t, size_t offset, uint64_t value);
 
 /* The token of a grant, from the lock's token and both skips. */
 void alock_set_token(struct turn *t, const uint64_t sum[3]);

@@ -9,6 +9,7 @@
 
 #define SUCCESSOR_CHECKS 4     /* how often to look for a successor without a note, before the lock is counted anew */
 #define LAG_NS (2 * NS_PER_US) /* about a round trip */
+#define LOOKS_MAX 8            /* with more releases at once the looks for notes of successors would need a second packet */
 #define TELL_TRIES 4           /* a client that cannot be reached so often is partitioned */
 
 /* The connection broke, or the lock was counted anew while our record was uncertain. */
@@ -324,12 +325,13 @@ static int free_or_hand_over(const struct seat *seat, const struct hold *h, stru
     struct shift_note succ;
     struct shift_look look;
     const bool far = shift_is_far(seat, seat_desc_addr(seat, h->record)); /* a look would take a round trip of its own */
+    const bool looks = far && seat->ep->calls <= LOOKS_MAX;
     if (far || !successor(seat, h, *e, NULL, &succ)) {
         e->tail = shift_name(seat, h);
-        int rc = free_lock(seat, h, e, mine, far ? &look : NULL);
+        int rc = free_lock(seat, h, e, mine, looks ? &look : NULL);
         if (rc)
             return rc > 0 ? RELEASED : rc;
-        rc = far && successor(seat, h, *e, &look, &succ) ? 0 : find_successor(seat, h, *e, &succ);
+        rc = looks && successor(seat, h, *e, &look, &succ) ? 0 : find_successor(seat, h, *e, &succ);
         if (rc == SHIFT_AGAIN && !shift_recounting(*e))
             return look_again(seat, h, e, mine);
         if (rc)
