@@ -7,12 +7,6 @@
 
 /* ---- stories ---- */
 
-static void lose(unsigned who)
-{
-    int rc = session_condemn(&far.seats[LAST], far.sessions[who].slot, far.sessions[who].epoch);
-    CHECK(!rc || lease_state(*far_word(space_slot_addr(&far.space, far.sessions[who].slot))) != SLOT_LIVE);
-}
-
 static int recover(unsigned who, unsigned from)
 {
     return d->recover(&far.seats[who], far.sessions[from].slot, far.sessions[from].epoch);
@@ -168,18 +162,17 @@ static bool waited_for(enum pawl_mode first, enum pawl_mode second)
     begin();
     held = first;
     wanted = second;
-    acted = false;
     far.fence_rc = 0;
     far.before = strike;
     far.waits = act_once;
     result = lock(FIRST, 0, 10, held, soon(), &mine);
-    bool had = !result;
+    acted = result; /* without the lock there is nothing to change */
     int rc = lock(OTHER, 5, 300, wanted, soon(), &others);
     other_holds = !rc;
-    if (had && !acted)
+    if (!acted)
         act_once(OTHER);
     if (!struck)
-        CHECK(had && !rc && !result);
+        CHECK(!rc && !result);
     wrong |= rc != 0; /* the session in its way has gone, or was lost */
     wrong |= result && result != -PAWL_ELOST && result != -PAWL_EHELD && result != -ETIMEDOUT;
     return end(result == -PAWL_ELOST || fenced || stopped);

@@ -36,6 +36,12 @@ static void renew(void)
     }
 }
 
+static void lose(unsigned who)
+{
+    int rc = session_condemn(&far.seats[LAST], far.sessions[who].slot, far.sessions[who].epoch);
+    CHECK(!rc || lease_state(*far_word(space_slot_addr(&far.space, far.sessions[who].slot))) != SLOT_LIVE);
+}
+
 static int strike(unsigned session, const struct fab_op *ops, unsigned n)
 {
     renew();
@@ -48,6 +54,7 @@ static int strike(unsigned session, const struct fab_op *ops, unsigned n)
         stopped = true;
         far.now_ns += 2 * LEASE_NS;
         renew();
+        lose(FIRST);
     }
     if (fenced)
         return -FAB_EFENCED;
@@ -85,21 +92,21 @@ static int lock(unsigned who, uint64_t start, uint64_t end, enum pawl_mode mode,
             hold_close(&far.seats[who], h);
     }
     CHECK(rc != -FAB_EUNKNOWN && rc != -FAB_EFENCED);
-    return rc;
+    return !rc && who == FIRST && !seat_lives(&far.seats[FIRST]) ? -PAWL_ELOST : rc; /* as the library does */
 }
 
 static int unlock(const struct hold *h)
 {
     int rc = d->release(&far.seats[FIRST], h);
     wrong |= rc && rc != -PAWL_ELOST;
-    return rc;
+    return stopped ? -PAWL_ELOST : rc;
 }
 
 /* 0, or the session is lost; a change that was refused leaves the hold as it was. */
 static int change(int rc)
 {
     CHECK(rc != -FAB_EUNKNOWN && rc != -FAB_EFENCED);
-    return rc == -PAWL_ELOST ? rc : 0;
+    return rc == -PAWL_ELOST || !seat_lives(&far.seats[FIRST]) ? -PAWL_ELOST : 0; /* as the library does */
 }
 
 static uint64_t soon(void)
