@@ -24,7 +24,9 @@
 #define FAR_WAITS 1
 #define FAR_ANSWER_LOST 1 /* the verbs take effect, and their outcome is unknown */
 
-static uint64_t far_lease_ns = 3600 * NS_PER_S; /* of the sites that are opened from now on */
+/* Of the sites that are opened from now on; and the node that the sessions are on, of which 0 has the lock memory. */
+static uint64_t far_lease_ns = 3600 * NS_PER_S;
+static uint32_t far_node;
 
 static struct far_site {
     struct world world; /* the first */
@@ -113,6 +115,21 @@ static int far_poll(struct fab_ep *ep, const struct fab_pair *pair, uint64_t dea
     return -ETIMEDOUT;
 }
 
+/* The same with several words. */
+static int far_watch(struct fab_ep *ep, fab_addr addr, uint64_t *words, unsigned n, uint64_t deadline)
+{
+    uint64_t was[FAB_WATCH_MAX];
+    memcpy(was, words, n * sizeof *was);
+    for (unsigned looks = 0; looks < 2; looks++) {
+        struct fab_op op = {.verb = FAB_READ, .len = (uint16_t)(n * sizeof *was), .addr = addr, .buf = words};
+        int rc = far_batch(ep, &op, 1);
+        if (rc || memcmp(was, words, n * sizeof *was) != 0)
+            return rc;
+        far_wait(ep, NULL, 0, deadline);
+    }
+    return -ETIMEDOUT;
+}
+
 static int far_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)
 {
     return 0;
@@ -140,14 +157,18 @@ static uint64_t far_own(struct fab_ep *ep, enum fab_own how, fab_addr addr, uint
     return far_local(ep, how == FAB_OWN_LOAD ? FAB_READ : FAB_WRITE, addr, 0, value);
 }
 
+static void far_local_fence(struct fab_ep *ep) {}
+
 static const struct fab_ops far_ops = {.batch = far_batch,
                                        .post = far_post,
                                        .wait = far_wait,
                                        .poll = far_poll,
+                                       .watch = far_watch,
                                        .wake = far_wake,
                                        .fence = far_fence,
                                        .local = far_local,
-                                       .own = far_own};
+                                       .own = far_own,
+                                       .local_fence = far_local_fence};
 
 static uint64_t far_now(struct world *w)
 {
@@ -196,7 +217,7 @@ static inline void far_open(const struct design *design, enum pawl_keys keys, ui
     CHECK(far.space.desc_size <= FAR_DESC_WORDS * sizeof(uint64_t));
     for (unsigned i = 0; i < FAR_SESSIONS; i++) {
         const struct session_params params = far_session(i);
-        far.eps[i] = (struct fab_ep){.ops = &far_ops, .world = &far.world, .caps = FAR_CAPS, .id = i};
+        far.eps[i] = (struct fab_ep){.ops = &far_ops, .world = &far.world, .caps = FAR_CAPS, .id = i, .node = far_node};
         far.sessions[i] =
             (struct session){.shadow = far.shadows[i], .ranges = far.ranges[i], .descs = far.descs[i], .seen = far.seen[i]};
         far.seats[i] = (struct seat){.space = &far.space, .me = &far.sessions[i], .ep = &far.eps[i], .world = &far.world};

@@ -21,7 +21,7 @@
 static struct {
     const char *design, *faults, *model, *on;
     uint64_t minutes, jobs, seed, seeds, campaign, seed_limit;
-    bool jobs_given, json, no_shrink;
+    bool jobs_given, json, no_shrink, small;
 } opts = {.faults = "all", .minutes = 10, .seed = UINT64_MAX, .seed_limit = 60 * NS_PER_S};
 
 static const struct arg table[] = {
@@ -38,15 +38,17 @@ static const struct arg table[] = {
     {"on", 0, ARG_STRING, "WHAT",
      "one-sided designs: 'fabric' or 'node', as 'pawl sim' has them; default both, with --campaign 'fabric'", &opts.on, NULL},
     {"seed-limit", 0, ARG_DURATION, "TIME", "CPU time after which a seed counts as hanging; default 60s", &opts.seed_limit, NULL},
+    {"small", 0, ARG_FLAG, NULL,
+     "every schedule of small worlds, as 'pawl sim --exhaust' has them, which seeds draw; one at a time", &opts.small, NULL},
     {"no-shrink", 0, ARG_FLAG, NULL, "leave the failure as it was found", &opts.no_shrink, NULL},
     {"json", 0, ARG_FLAG, NULL, "print one JSON object", &opts.json, NULL},
 };
 
 static const struct args usage = {
     .command = "pawl hunt",
-    .usage =
-        "[--minutes N] [--jobs N] [--design D[,D...]] [--faults all|none|LIST] [--model NAME]\n"
-        "                 [--seed N] [--seeds N] [--campaign 1|2|3] [--on fabric|node] [--seed-limit TIME] [--no-shrink] [--json]",
+    .usage = "[--minutes N] [--jobs N] [--design D[,D...]] [--faults all|none|LIST] [--model NAME]\n"
+             "                 [--seed N] [--seeds N] [--campaign 1|2|3] [--on fabric|node] [--seed-limit TIME]\n"
+             "                 [--small] [--no-shrink] [--json]",
     .about = "Runs fault campaigns of random seeds, all designs in turns, until a run violates an invariant, aborts, hangs or\n"
              "leaves a client stuck. The failure is made smaller and printed as one 'pawl sim' command that repeats it.",
     .after = "Exit status: 0 no run failed, 1 one did, 2 wrong usage, 130 interrupted before one failed.",
@@ -322,6 +324,19 @@ static int report(const struct hunt_params *p, const struct hunt_sum *s, struct 
     return 0;
 }
 
+static int run_small(const struct hunt_params *p)
+{
+    if (opts.campaign || opts.model || opts.on)
+        return args_complain(&usage, "--small has no campaigns, so not --campaign, --model or --on");
+    return sim_hunt_small(&(struct sim_small_hunt){.designs = p->designs,
+                                                   .count = p->count,
+                                                   .seed = p->seed,
+                                                   .seeds = p->seeds,
+                                                   .ns = p->ns,
+                                                   .faults = p->faults,
+                                                   .json = opts.json});
+}
+
 static int run_hunt(struct args_rest *rest)
 {
     struct hunt_params p = {.progress = isatty(STDERR_FILENO) ? show : NULL};
@@ -332,6 +347,8 @@ static int run_hunt(struct args_rest *rest)
         return status;
     cli_catch(SIGINT, 0);
     cli_catch(SIGTERM, 0);
+    if (opts.small)
+        return run_small(&p);
     int rc = hunt_run(&p, &sum, &failure);
     if (p.progress)
         fputs("\r\033[K", stderr);

@@ -64,6 +64,19 @@ const struct model *sim_model(const struct args *args, const char *name);
 /* The exit status. */
 int sim_exhaust(const struct args *usage, const struct sim_small *asked, const struct design *d, const struct knobs *knobs);
 
+/* pawl hunt --small: small worlds by seeds, designs in turns. */
+struct sim_small_hunt {
+    const struct design *const *designs;
+    unsigned count;
+    uint64_t seed, seeds; /* the first; of each design, 0: without bound */
+    uint64_t ns;          /* UINT64_MAX: without bound */
+    uint32_t faults;
+    bool json;
+};
+
+/* The exit status. */
+int sim_hunt_small(const struct sim_small_hunt *h);
+
 /* Every design, every model: the exit status. */
 int sim_list(bool json);
 int sim_models(bool json);

@@ -3,6 +3,7 @@
 #include "cli/sim.h"
 #include "lib/progress.h"
 #include "workbench/trial/exhaust.h"
+#include "world/world.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -228,6 +229,98 @@ int sim_exhaust(const struct args *usage, const struct sim_small *asked, const s
             print_outcome(o);
         status = rc ? cli_fail("sim", rc) : o->result.failed ? EXIT_NO : !o->result.complete && cli_signal ? EXIT_INTERRUPTED : 0;
     }
+    free(o);
+    return status;
+}
+
+/* ---- pawl hunt --small ---- */
+
+struct small_sum {
+    uint64_t worlds, schedules, events, grants, faults, cpu_ns;
+};
+
+static void add_up(struct small_sum *sum, const struct exhaust_result *r)
+{
+    sum->worlds++;
+    sum->schedules += r->schedules;
+    sum->events += r->events;
+    sum->grants += r->grants;
+    sum->faults += r->strikes;
+    sum->cpu_ns += r->cpu_ns;
+}
+
+static int hunt_json(const struct sim_small_hunt *h, const struct small_sum *sum, const struct outcome *o, uint64_t ns)
+{
+    struct json j;
+    char command[REPEAT_LEN];
+    json_open(&j, stdout);
+    json_u64(&j, "first_seed", h->seed);
+    json_u64(&j, "designs", h->count);
+    json_u64(&j, "seeds", sum->worlds);
+    json_u64(&j, "schedules", sum->schedules);
+    json_u64(&j, "grants", sum->grants);
+    json_u64(&j, "events", sum->events);
+    json_u64(&j, "faults", sum->faults);
+    json_decimal(&j, "seconds", ns / NS_PER_US, MICROS_DECIMALS);
+    json_decimal(&j, "cpu_seconds", sum->cpu_ns / NS_PER_US, MICROS_DECIMALS);
+    json_bool(&j, "interrupted", cli_signal);
+    if (o->result.failed) {
+        command_text(o, true, command);
+        json_object(&j, "failure");
+        json_string(&j, "design", o->params.design->name);
+        json_string(&j, "what", o->result.why);
+        json_string(&j, "replay", command);
+        json_end(&j);
+    } else
+        json_null(&j, "failure");
+    return json_finish(&j);
+}
+
+/* Worlds until one fails. 0 or a negative errno. */
+static int hunt_worlds(const struct sim_small_hunt *h, struct small_sum *sum, struct outcome *o, uint64_t begin)
+{
+    for (uint64_t n = 0; !cli_signal && (!h->seeds || n < h->seeds * h->count); n++) {
+        uint64_t past = world_now(&world_real) - begin;
+        if (past >= h->ns)
+            break;
+        exhaust_draw(h->designs[n % h->count], h->faults, h->seed + n / h->count, &o->params);
+        if (exhaust_refuses(&o->params)) /* a design with several switches */
+            continue;
+        o->params.stop = &cli_signal;
+        o->params.ns = h->ns == UINT64_MAX ? 0 : h->ns - past;
+        int rc = exhaust_run(&o->params, &o->result);
+        if (rc)
+            return rc;
+        add_up(sum, &o->result);
+        if (o->result.failed)
+            break;
+    }
+    return 0;
+}
+
+int sim_hunt_small(const struct sim_small_hunt *h)
+{
+    static const struct sim_small asked;
+    struct small_sum sum = {0};
+    struct outcome *o = calloc(1, sizeof *o);
+    if (!o)
+        return cli_fail("hunt", -ENOMEM);
+    o->asked = &asked;
+    uint64_t begin = world_now(&world_real);
+    int rc = hunt_worlds(h, &sum, o, begin);
+    uint64_t ns = world_now(&world_real) - begin;
+    if (!rc && h->json)
+        rc = hunt_json(h, &sum, o, ns);
+    else if (!rc) {
+        printf("%" PRIu64 " small worlds of %u designs from seed %" PRIu64 " in %" PRIu64 " s: %" PRIu64 " schedules, %" PRIu64
+               " grants, %" PRIu64 " faults\n",
+               sum.worlds, h->count, h->seed, ns / NS_PER_S, sum.schedules, sum.grants, sum.faults);
+        if (o->result.failed)
+            print_failure(o);
+        else
+            printf("No world failed.\n");
+    }
+    int status = rc ? cli_fail("hunt", rc) : o->result.failed ? EXIT_NO : cli_signal ? EXIT_INTERRUPTED : 0;
     free(o);
     return status;
 }

@@ -67,6 +67,15 @@ static const struct {
     {"fisslock", "XS,SX", 1, 0, 0},
     {"fisslock", "X,S,x", 0, 0, 0},
     {"fisslock", "XS,SX", 0, 0, CRASH | PACKETS},
+    /* Three clients, and a fault at every point. */
+    {"word", "X,S,X", 0, 0, CRASH | UNKNOWN},
+    {"shiftlock", "X,S,X", 0, 0, UNKNOWN},
+    {"shiftlock64", "X,S,X", 0, 0, UNKNOWN},
+    {"alock", "X,X,@X", 0, 0, CRASH | UNKNOWN},
+    {"citron", "X,/S,/X", 0, 0, CRASH | UNKNOWN},
+    {"srvlock", "X,S,X", 0, 0, CRASH | PACKETS},
+    {"netlock", "X,S,X", 0, 0, CRASH | PACKETS},
+    {"fisslock", "X,S,X", 0, 0, CRASH | PACKETS},
     /* Two locks at once, in opposite orders, and single lockers among them. */
     {"word", "A,B,Y", 0, 0, 0},
     {"word", "A,B", 0, 0, CRASH | UNKNOWN},

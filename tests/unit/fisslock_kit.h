@@ -29,6 +29,7 @@ struct kit {
     struct kit_packet *queue, *keep; /* on their way; kept back by the test */
     /* The fate of a packet: 0 it goes on, 1 it is kept, 2 it is lost. */
     int (*fate)(const struct fission_packet *p, bool passed);
+    void (*forge)(struct fission_packet *p, bool passed); /* alters a packet on its way; null: none is */
 };
 
 static uint64_t kit_mistakes; /* of the racks that are made from now on */
@@ -105,6 +106,8 @@ static inline void kit_put(struct kit *k, const void *data, uint32_t len, bool p
     p->passed = passed;
     p->len = len;
     memcpy(p->data, data, len);
+    if (k->forge)
+        k->forge((struct fission_packet *)p->data, passed);
 }
 
 static inline void kit_flush(struct kit *k, bool passed)

@@ -353,7 +353,7 @@ static void add_below(const struct citron_job *j, struct citron_batch *b, const 
     const unsigned top = c->node.height, m = config_m_check(j->plan.config), lowest = top >= m ? top - m + 1 : 1;
     unsigned words = 0;
     out->n = 0;
-    for (unsigned h = top; h >= lowest && h >= 1 && !c->spill; h--) {
+    for (unsigned h = top; h >= lowest && !c->spill; h--) {
         unsigned count = (unsigned)tree_pow4(top - h);
         struct tree_node first = {.height = (uint8_t)h, .number = c->node.number << (2 * (top - h))};
         fab_addr addr = node_is_high(first) ? job_stripes(j, first) : job_node(j, first);

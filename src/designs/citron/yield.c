@@ -131,7 +131,7 @@ static int see_claim(void *ctx, uint32_t slot, uint32_t record, const struct cit
         *r = (struct rivalry){.j = j, .slot = slot, .record = record, .found = r->found};
     compare_changer(r, c);
     if (!j->claims.base)
-        r->found |= r->waits_for_more || r->more_waited_for || (c->wanted && r->base_waited_for);
+        r->found |= r->waits_for_more || r->more_waited_for;
     else if (slot < j->seat->me->slot || (slot == j->seat->me->slot && record < j->h->record))
         r->found |= is_rivalry(r);
     return 0;

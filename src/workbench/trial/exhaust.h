@@ -79,6 +79,9 @@ struct exhaust_result {
     unsigned answer_count;
 };
 
+/* A world of two or three clients with few operations, as the seed draws it; of these faults those that the design tolerates. */
+void exhaust_draw(const struct design *d, uint32_t faults, uint64_t seed, struct exhaust_params *out);
+
 /* Null, or why the design cannot be tried with this plan and these faults. */
 const char *exhaust_refuses(const struct exhaust_params *p);
 
