@@ -52,8 +52,12 @@ static int exchange_with(struct policy_switch *s, struct udp *udp, union questio
         for (unsigned i = 0; i < n; i++)
             if (is_answer(batch.packet[i].data, batch.packet[i].len, q)) {
                 const struct netlock_packet *a = (const struct netlock_packet *)(const void *)batch.packet[i].data;
-                memcpy(out, a + 1, sizeof *out);
-                return -(int)min_u64(a->stamp, 4095);
+                if (a->stamp != (uint64_t)-COORD_ANEW) {
+                    memcpy(out, a + 1, sizeof *out);
+                    return -(int)min_u64(a->stamp, 4095);
+                }
+                q->p.stamp = a->head.index; /* as a recorded command does not know it */
+                q->p.head.to.port ^= 1;     /* the same receiver once more */
             }
     }
     return -ETIMEDOUT;

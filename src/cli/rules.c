@@ -13,6 +13,7 @@
 #include <time.h>
 
 #define ASK_NS (3 * NS_PER_S)
+#define ANEW_MAX 100u /* members that join meanwhile are quicker */
 #define AGAIN_NS (50 * NS_PER_MS)
 
 static struct {
@@ -57,7 +58,14 @@ static int ask(struct net_where *w, struct coord_ruled *out)
     p.head.index = opts.shards.from;
     p.head.generation = (uint32_t)opts.shards.to;
     p.role = (uint32_t)opts.to - 1;
-    return ask_leader(&w->coordinators, 0, w->self, &p, sizeof p, COORD_RULED, world_now(&world_real) + ASK_NS, out, sizeof *out);
+    for (unsigned i = 0;; i++) {
+        uint64_t end = world_now(&world_real) + ASK_NS;
+        int rc = ask_leader(&w->coordinators, 0, w->self, &p, sizeof p, COORD_RULED, end, out, sizeof *out);
+        if (rc || out->packet.code != COORD_ANEW || i == ANEW_MAX)
+            return rc;
+        p.stamp = out->packet.stamp;
+        p.head.nonce = world_random(&world_real) | 1;
+    }
 }
 
 /* ---- printing ---- */

@@ -13,6 +13,7 @@
 #define ANSWER_NS (30 * NS_PER_S) /* a service may wait for leases before it has made a space */
 #define LIST_NS (3 * NS_PER_S)
 #define PAGES_MAX 64u
+#define ANEW_MAX 8u /* other operators may be quicker */
 
 struct service {
     const struct args *usage;
@@ -101,8 +102,14 @@ static void tame(struct spaces_answer *a)
 static int exchange_with(struct service *s, const struct spaces_ask *ask, struct spaces_answer *a)
 {
     uint64_t patience = ask->verb == SPACES_LIST ? LIST_NS : ANSWER_NS;
-    int rc =
-        ask_leader(&s->at, 0, s->self, &ask->packet, sizeof *ask, COORD_SPACES, world_now(&world_real) + patience, a, sizeof *a);
+    struct spaces_ask q = *ask;
+    int rc = 0;
+    for (unsigned i = 0; i < ANEW_MAX; i++) {
+        rc = ask_leader(&s->at, 0, s->self, &q.packet, sizeof q, COORD_SPACES, world_now(&world_real) + patience, a, sizeof *a);
+        if (rc || a->packet.code != COORD_ANEW)
+            break;
+        q.packet.stamp = a->packet.stamp;
+    }
     if (rc == -EPROTOTYPE)
         return SPACE_ON_NODE;
     if (rc == -ENOENT) /* which a memory node says, too */

@@ -237,6 +237,7 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     c->lives = UINT32_MAX;
     c->start_ns = c->life_ns = now;
     c->names.round = (uint64_t)p->life << 32;
+    c->gone = p->life;
     c->fresh = p->fresh;
     c->members = members;
     rules_init(&c->rules, c->config.racks);
@@ -312,6 +313,29 @@ uint32_t coordinator_lives_wanted(const struct coordinator *c, uint64_t now)
 {
     uint64_t ahead = COORD_LIVES_AHEAD + 2 * COORD_LIVES_PER_S * (c->config.lease_ns / NS_PER_S), life = life_after(c, now);
     return life + ahead / 2 < c->lives ? 0 : (uint32_t)min_u64(life + ahead, UINT32_MAX);
+}
+
+uint32_t coord_ask_anew(const struct coordinator *c, const struct coord_packet *p, void *answer)
+{
+    uint32_t len = coord_refuse(c, p, COORD_ANEW, answer);
+    ((struct coord_packet *)answer)->head.generation = c->life;
+    return len;
+}
+
+bool coord_is_recorded(const struct coordinator *c, const struct coord_packet *p, const struct coord_station *stations,
+                       unsigned count, struct net_addr at)
+{
+    uint32_t latest = 0;
+    for (unsigned i = 0; i < count; i++) {
+        if (stations[i].nonce == p->head.nonce)
+            return false;
+        if (net_addr_is(stations[i].at, at)) {
+            latest = stations[i].life;
+            break;
+        }
+        latest = stations[i].life > latest ? stations[i].life : latest;
+    }
+    return c->keyed && p->head.generation < latest;
 }
 
 bool coord_is_held_back(const struct coordinator *c, uint64_t now)

@@ -4,8 +4,10 @@
  * are: packets in, packets out.
  *
  *   JOIN      a host, lock server or switch asks to take part. It is retransmitted until it is answered, with the same nonce.
+ *             With a key it says a life that the coordinator has told (generation), which is not below that of the member whose
+ *             place it takes, or of hosts that are gone. A JOIN that was recorded is below: it is refused.
  *   WELCOME   the member's number and life, the space's config, the addresses of servers and switches
- *   REFUSED   why not. -EAGAIN: ask again later. In answer to a BEAT: this life is over. COORD_NOT_LEADER: ask the leader, at `at`.
+ *   REFUSED   why not. -EAGAIN: ask again later. COORD_ANEW: ask again now, with this generation. In answer to a BEAT: this life is over. COORD_NOT_LEADER: ask the leader, at `at`.
  *   BEAT      a heartbeat of a host, lock server or switch: its clock (stamp), the sum of its config (code), the addresses to which
  *             it sends for switches. A host: in which racks it has a lease (index, a bit each). A switch: which machine it looked
  *             for (index), how many locks name that machine (generation), and the version of its rules.
@@ -33,7 +35,7 @@
  *             coordinator, which logs it, then to the host, which does it.
  *   BROKEN    code: 0; of the coordinator: the operator may, or -EACCES; of the host: -ENOENT: there is no such session any more
  *   RULES     from an operator: which switch has which locks? With code 1: move slots head.index to head.generation - 1 to the
- *             switch that role names.
+ *             switch that role names. With a key it repeats the latest life (stamp): a recorded one changes nothing.
  *   RULED     the rules, and the version that each switch uses; code: 0, -EINPROGRESS, or why not
  *
  * Every packet has the identity of the space, as far as its sender knows it. The coordinator refuses members of another space of the
@@ -73,6 +75,7 @@
 #define COORD_NOT_LEADER (-EREMOTE)     /* code of REFUSED: this coordinator stands by; `at` says where the leader is, or nothing */
 #define COORD_WRONG_KEY (-EKEYREJECTED) /* code of REFUSED: the packet is not tagged, or with another key. Said without a tag */
 #define COORD_NO_KEY (-ENOKEY)          /* code of REFUSED: the packet is tagged, and the receiver has no key */
+#define COORD_ANEW (-ERESTART)          /* the packet may have been recorded: ask again, and repeat the number of this answer */
 #define COORD_LIVES_AHEAD                                                                                                          \
     4096u /* reserved beyond those that may be used up within two leases: a quarter of an hour of a full disk */
 
@@ -298,6 +301,7 @@ struct coordinator {
     uint32_t life;      /* the latest that was given */
     uint32_t lives;     /* that are reserved: up to this one */
     uint64_t life_ns;   /* when it was given */
+    uint32_t gone;      /* the highest of hosts that are gone, or of the beginning */
     uint64_t start_ns;
     bool fresh;     /* nothing of a former coordinator can be left */
     bool keyed;     /* packets were tagged: head.from.port of a sender that has not joined is the number of its key */

@@ -88,6 +88,8 @@ uint32_t coord_join_host(struct coordinator *c, const struct coord_packet *p, st
         else if (!empty && !member->live)
             empty = m;
     }
+    if (c->keyed && p->head.generation < c->gone)
+        return coord_ask_anew(c, p, answer); /* the host of a recorded JOIN may be gone */
     if (has_enough(c, from)) {
         c->drops.limited++;
         return coord_refuse(c, p, -EUSERS, answer);
@@ -193,6 +195,13 @@ uint32_t coord_beat_host(struct coordinator *c, const struct coord_beat *beat, s
     return len;
 }
 
+static void is_gone(struct coordinator *c, struct coord_member *m)
+{
+    m->live = false;
+    c->gone = m->life > c->gone ? m->life : c->gone;
+    c->hosts_changed = true;
+}
+
 void coord_host_leaves(struct coordinator *c, const struct coord_packet *p, struct net_addr from)
 {
     uint16_t number = p->head.from.machine;
@@ -202,8 +211,7 @@ void coord_host_leaves(struct coordinator *c, const struct coord_packet *p, stru
     }
     if (!coord_is_from_host(c, &c->members[number], p, from))
         return;
-    c->members[number].live = false;
-    c->hosts_changed = true;
+    is_gone(c, &c->members[number]);
 }
 
 /* ---- time ---- */
@@ -213,10 +221,8 @@ unsigned coord_look_after_hosts(struct coordinator *c, uint64_t now)
     unsigned live = 0, unheard = 0;
     for (uint32_t i = 1; i <= c->config.machines; i++) {
         struct coord_member *m = &c->members[i];
-        if (m->live && now >= m->until_ns) {
-            m->live = false;
-            c->hosts_changed = true;
-        }
+        if (m->live && now >= m->until_ns)
+            is_gone(c, m);
         live += m->live;
         unheard += m->live && m->unheard;
     }

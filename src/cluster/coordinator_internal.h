@@ -15,6 +15,13 @@ static inline bool coord_unsettled(const struct coordinator *c, unsigned places,
     return places > 1 && !c->fresh && now - c->start_ns < COORD_SETTLE_NS;
 }
 
+/* Whether a JOIN of a lock server or switch may be a recorded one: with a key, if it was made before the member joined that has the
+ * place at its address, or the latest of all. */
+bool coord_is_recorded(const struct coordinator *c, const struct coord_packet *p, const struct coord_station *stations,
+                       unsigned count, struct net_addr at);
+/* The answer to one: a sender that lives asks anew. */
+uint32_t coord_ask_anew(const struct coordinator *c, const struct coord_packet *p, void *answer);
+
 uint32_t coord_refuse(const struct coordinator *c, const struct coord_packet *p, int code, void *answer);
 uint32_t coord_welcome(const struct coordinator *c, const struct coord_packet *p, uint16_t machine, uint32_t life, uint64_t now,
                        void *answer);

@@ -138,6 +138,8 @@ static int place_for(struct coordinator *c, struct net_addr at, bool force, uint
 
 uint32_t coord_join_server(struct coordinator *c, const struct coord_packet *p, struct net_addr at, uint64_t now, void *answer)
 {
+    if (coord_is_recorded(c, p, c->server, c->config.servers, at))
+        return coord_ask_anew(c, p, answer);
     int i = coord_is_held_back(c, now) ? -EAGAIN : place_for(c, at, p->code == COORD_FORCE, now);
     if (i < 0)
         return coord_refuse(c, p, i, answer);

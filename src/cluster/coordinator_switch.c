@@ -135,15 +135,26 @@ static int change_rules(struct coordinator *c, const struct coord_packet *p, uin
     return rc == -EALREADY ? (all_have_heard(c) ? 0 : -EINPROGRESS) : rc ? rc : -EINPROGRESS;
 }
 
+/* With a key: a command repeats the latest life that was given, and takes the next. So a recorded packet changes nothing. */
+static int obey_once(struct coordinator *c, const struct coord_packet *p, uint64_t now)
+{
+    if (c->keyed && p->stamp != c->life)
+        return COORD_ANEW;
+    if (c->keyed && !coord_next_life(c, now))
+        return -EAGAIN;
+    return change_rules(c, p, now);
+}
+
 uint32_t coord_on_rules(struct coordinator *c, const struct coord_packet *p, struct net_addr from, uint64_t now, void *answer)
 {
     struct coord_ruled *a = answer;
     bool may = p->code != 1 || coord_may_command(c, from);
-    int code = !may ? -EACCES : p->code == 1 ? change_rules(c, p, now) : 0;
+    int code = !may ? -EACCES : p->code == 1 ? obey_once(c, p, now) : 0;
     c->drops.forged += !may;
     memset(a, 0, sizeof *a);
     coord_make(&a->packet, COORD_RULED, c->space, &c->config.identity, p->head.nonce);
     a->packet.code = code;
+    a->packet.stamp = c->life;
     a->rules = c->rules.now;
     a->racks = c->config.racks;
     for (unsigned i = 0; i < rack_switches(&c->config); i++) {
@@ -240,6 +251,8 @@ uint32_t coord_join_switch(struct coordinator *c, const struct coord_packet *p, 
         return coord_refuse(c, p, -EOPNOTSUPP, answer);
     if (c->servers < c->config.servers || coord_is_held_back(c, now))
         return coord_refuse(c, p, -EAGAIN, answer); /* it needs their addresses */
+    if (coord_is_recorded(c, p, c->switch_, rack_switches(&c->config), at))
+        return coord_ask_anew(c, p, answer);
     int i = place_for(c, p, at, now);
     bool force = p->code == COORD_FORCE, waits = p->head.to.port;
     int rc = i < 0 ? i : c->switch_[i].nonce == p->head.nonce ? 0 : make_room(c, (unsigned)i, at, waits, force, now);

@@ -42,6 +42,7 @@ struct coord_packet join_packet(const struct join_params *p)
     ask.role = p->role;
     ask.code = p->force ? COORD_FORCE : 0;
     ask.at = p->at;
+    ask.head.generation = p->generation;
     return ask;
 }
 
@@ -137,6 +138,11 @@ static int ask_once(struct udp *u, struct coord_packet *ask, struct join_params 
                 rc = a->code;
                 follow = rc == COORD_NOT_LEADER && net_addr_is(batch->packet[i].from, to) && move_on(&p->coordinators, a->at);
                 answered = true;
+                if (rc == COORD_ANEW) {
+                    follow = a->head.generation > ask->head.generation;
+                    ask->head.generation = p->generation = a->head.generation;
+                    rc = -EAGAIN;
+                }
                 if (rc != -EAGAIN && rc != COORD_NOT_LEADER && !is_hint(asker, rc))
                     return rc < 0 ? rc : -EPROTO;
             }

@@ -15,6 +15,7 @@ struct join_params {
     unsigned rack;                 /* of a switch, from 1 on; 0: whichever is free */
     bool force;                    /* COORD_FORCE */
     uint64_t nonce;                /* 0: a random one */
+    uint32_t generation;           /* the latest life that the coordinator has told; 0: none */
     uint64_t deadline;             /* CLOCK_MONOTONIC */
 };
 

@@ -7,7 +7,9 @@
 
 enum spaces_verb { SPACES_LIST = 1, SPACES_CREATE, SPACES_DROP, SPACES_GROW };
 
-/* COORD_SPACE. LIST: head.index: where to go on. A question that is retransmitted keeps its nonce, and is executed once. */
+/* COORD_SPACE. LIST: head.index: where to go on. A question that is retransmitted keeps its nonce, and is executed once. Those that
+ * change something repeat in packet.stamp what the service said in its refusal COORD_ANEW, so that a recorded one is worth nothing.
+ */
 struct spaces_ask {
     struct coord_packet packet;
     uint32_t verb;

@@ -83,6 +83,8 @@ struct hosting {
     uint64_t look_ns;                          /* when the list was read last */
     struct spaces_answer done[HOSTING_SPACES]; /* to the latest questions that changed something */
     unsigned done_next;
+    uint64_t challenge; /* that the next command repeats; 0: none was told */
+    struct log_limit refusals;
 };
 
 /* Opens a space, with its name and path filled in, and puts it into the table. 0, or a negative code, explained: it is freed then.

@@ -112,19 +112,18 @@ static void fill(struct hosted *s, struct spaces_entry *e)
         e->own += granter_state(&s->granters[i]) != GRANTER_NONE;
 }
 
-static int list(struct hosting *h, const struct spaces_ask *q, struct spaces_answer *a)
+static void list(struct hosting *h, const struct spaces_ask *q, struct spaces_answer *a)
 {
     uint64_t next = q->packet.head.index;
     if (*q->packet.space) {
         struct hosted *s = hosting_find(h, q->packet.space);
         if (s)
             fill(s, &a->entry[a->count++]);
-        return 0;
+        return;
     }
     for (; next < h->count && a->count < SPACES_ENTRIES; next++)
         fill(h->space[next], &a->entry[a->count++]);
     a->packet.head.index = next < h->count ? next : 0;
-    return 0;
 }
 
 /* ---- create ---- */
@@ -381,7 +380,7 @@ static int execute(struct hosting *h, const struct spaces_ask *q, struct spaces_
 {
     switch ((enum spaces_verb)q->verb) {
     case SPACES_LIST:
-        return list(h, q, a);
+        break; /* no command */
     case SPACES_CREATE:
         return create(h, q, a);
     case SPACES_DROP:
@@ -405,11 +404,42 @@ static void say_command(const struct spaces_ask *q, int code, struct net_addr fr
               LOG_TEXT("why", code ? explained() : "an operator asked for it"));
 }
 
-/* With a key: a holder of the cluster's key, whose number is 0. All others may list spaces only. */
-static bool may_change(const struct hosting *h, const struct spaces_ask *q)
+/* Why this sender may only list spaces; null: it may change them, too. With a key a holder of the cluster's may, whose number is 0,
+ * without one a program on the service's machine. */
+static const char *why_not(const struct hosting *h, const struct spaces_ask *q, struct net_addr from)
 {
     const struct place *by = &q->packet.head.from;
-    return !h->p->ring.count || (!by->machine && !by->port);
+    struct net_addr self;
+    if (h->p->ring.count)
+        return by->machine || by->port ? "spaces are changed with the cluster's key only, and not with a host's" : NULL;
+    bool here = !udp_source_for(from, &self) && net_addr_same_ip(self, from);
+    return here ? NULL : "the service has no key: its spaces are changed on its own machine only";
+}
+
+/* A command counts once, also if its packet was recorded and is sent again: it repeats a number that the service has told, and that
+ * changes with each command. */
+static bool is_new(struct hosting *h, const struct spaces_ask *q)
+{
+    if (!h->challenge)
+        h->challenge = world_random(&world_real) | 1;
+    return q->packet.stamp == h->challenge;
+}
+
+static void do_command(struct hosting *h, const struct spaces_ask *q, struct net_addr from, struct spaces_answer *a)
+{
+    h->challenge = world_random(&world_real) | 1;
+    a->packet.code = execute(h, q, a);
+    say_command(q, a->packet.code, from);
+}
+
+/* Any sender can ask for that: seldom in the log. */
+static void refuse_command(struct hosting *h, const struct spaces_ask *q, const char *why, struct net_addr from,
+                           struct spaces_answer *a)
+{
+    uint64_t withheld;
+    a->packet.code = explain(-EACCES, "%s", why);
+    if (log_may(&h->refusals, host_now(), &withheld))
+        say_command(q, a->packet.code, from);
 }
 
 void hosting_answer(struct hosting *h, const void *data, uint32_t len, struct net_addr from, const struct seal_key *key)
@@ -422,15 +452,23 @@ void hosting_answer(struct hosting *h, const void *data, uint32_t len, struct ne
         if (h->done[i].packet.head.nonce == q->packet.head.nonce)
             a = &h->done[i];
     if (!a) {
-        a = q->verb == SPACES_LIST ? &fresh : &h->done[h->done_next++ % HOSTING_SPACES];
+        const char *why = q->verb == SPACES_LIST ? NULL : why_not(h, q, from);
+        bool changes = q->verb != SPACES_LIST && !why && is_new(h, q);
+        a = changes ? &h->done[h->done_next++ % HOSTING_SPACES] : &fresh;
         memset(a, 0, sizeof *a);
         coord_make(&a->packet, COORD_SPACES, q->packet.space, NULL, q->packet.head.nonce);
-        a->packet.code = q->verb == SPACES_LIST || may_change(h, q)
-                             ? execute(h, q, a)
-                             : explain(-EACCES, "spaces are changed with the cluster's key only, and not with a host's");
+        explain_nothing();
+        if (changes) {
+            do_command(h, q, from, a);
+        } else if (why) {
+            refuse_command(h, q, why, from, a);
+        } else if (q->verb == SPACES_LIST) {
+            list(h, q, a);
+        } else {
+            a->packet.code = COORD_ANEW;
+            a->packet.stamp = h->challenge;
+        }
         snprintf(a->text, sizeof a->text, "%s", a->packet.code ? explained() : "");
-        if (q->verb != SPACES_LIST)
-            say_command(q, a->packet.code, from);
     }
     const struct udp_out out = {.to = from, .len = sizeof *a, .data = a, .key = seal_known(key) ? key : NULL};
     udp_send(&h->udp, &out, 1);

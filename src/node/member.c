@@ -440,6 +440,11 @@ static enum member_news take_packet(struct member *m, const void *data, uint32_t
         m->heard_ns = m->answered_ns = now;
     if (p && p->head.type == COORD_WELCOME)
         return on_welcome(m, data, now);
+    if (p && p->head.type == COORD_REFUSED && p->code == COORD_ANEW && m->nonce_next && p->head.nonce == m->nonce_next &&
+        p->head.generation > m->join.generation) {
+        m->join.generation = p->head.generation;
+        member_send_rejoin(m);
+    }
     if (!p || p->head.nonce != m->join.nonce)
         return MEMBER_NOTHING;
     if (p->head.type == COORD_BEAT_ACK)

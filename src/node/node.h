@@ -115,6 +115,7 @@ struct station {
     void *apply_ctx;
     const volatile sig_atomic_t *stop;
     struct figures_board board;
+    uint64_t challenge;        /* that the next command repeats; 0: none was told */
     struct log_limit commands; /* of operators */
     /* Where a program in the kernel does most of the work, and this is its control process: null otherwise. */
     struct {

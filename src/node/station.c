@@ -431,6 +431,36 @@ static void say_policy(struct station *s, const void *data, uint32_t len, struct
               LOG_NUMBER("burst", c.burst), LOG_NUMBER("withheld", withheld), LOG_TEXT("why", "an operator asked for it"));
 }
 
+/* Whether an operator's command counts: it repeats a number that this process has told, and that changes with each command. So a
+ * recorded packet changes nothing. The operator of one that does not count is told the number. */
+static bool is_new_command(struct station *s, const void *data, uint32_t len, struct net_addr from, const struct seal_key *used)
+{
+    union {
+        struct netlock_packet p;
+        uint8_t bytes[NETLOCK_COMMAND_BYTES];
+    } a;
+    struct netlock_command c;
+    if (len != sizeof a)
+        return true; /* which the switch says is none */
+    memcpy(&a, data, sizeof a);
+    memcpy(&c, &a.p + 1, sizeof c);
+    if (a.p.head.type != NETLOCK_COMMAND || c.kind == NETLOCK_COMMAND_STATUS)
+        return true;
+    bool is_new = s->challenge && a.p.stamp == s->challenge;
+    if (is_new || !s->challenge)
+        s->challenge = world_random(&world_real) | 1;
+    if (is_new)
+        return true;
+    a.p.head.type = NETLOCK_COMMANDED;
+    a.p.head.to = a.p.head.from;
+    a.p.head.from = (struct place){MACHINE_SWITCH, PORT_POOL};
+    a.p.head.index = s->challenge;
+    a.p.stamp = (uint64_t)-COORD_ANEW;
+    const struct udp_out out = {.to = from, .len = sizeof a, .data = &a, .key = seal_known(used) ? used : NULL};
+    udp_send(&s->member.udp, &out, 1);
+    return false;
+}
+
 /* `opened`: it is a part of a datagram that was open. */
 static void one_packet(struct station *s, void *data, uint32_t len, struct net_addr from, bool opened, struct outbox *out)
 {
@@ -469,8 +499,11 @@ static void one_packet(struct station *s, void *data, uint32_t len, struct net_a
         return; /* HERE */
     if (h->type < FIGURES_TYPES)
         s->counts.in[h->type]++;
-    if (unlikely(h->from.machine == MACHINE_OPERATOR))
+    if (unlikely(h->from.machine == MACHINE_OPERATOR)) {
+        if (h->family == PACKET_NETLOCK && !is_new_command(s, data, len, from, &used))
+            return;
         say_policy(s, data, len, from);
+    }
     if (!s->is_switch) {
         s->member.design->server_packet(s->memory, data, len, host_now(), out);
         return;

@@ -12,6 +12,7 @@ const char *watch_refusal_name(enum watch_refusal r)
         [WATCH_STALE] = "stale",     [WATCH_FOREIGN] = "foreign",
         [WATCH_TAKEN] = "taken",     [WATCH_UNKNOWN_SPACE] = "unknown-space",
         [WATCH_OTHER] = "other",     [WATCH_UNSUPPORTED] = "unsupported",
+        [WATCH_ANEW] = "anew",
     };
     return names[r];
 }
@@ -35,6 +36,8 @@ static enum watch_refusal refusal_of(int code)
     case -EAGAIN:
     case COORD_NOT_LEADER:
         return WATCH_NOT_YET;
+    case COORD_ANEW:
+        return WATCH_ANEW;
     case -ENOSPC:
         return WATCH_FULL;
     case -ESTALE:
@@ -61,7 +64,7 @@ void watch_answer(struct watch *w, const char *space, const void *answer, struct
         return;
     enum watch_refusal r = refusal_of(p->code);
     w->counts.refused[r]++;
-    if (r == WATCH_NOT_YET || !log_may(&w->limit[r], now, &withheld))
+    if (r == WATCH_NOT_YET || r == WATCH_ANEW || !log_may(&w->limit[r], now, &withheld))
         return;
     char at[NET_ADDR_TEXT];
     net_addr_print(to, at);

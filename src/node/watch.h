@@ -16,6 +16,7 @@ enum watch_refusal {
     WATCH_UNKNOWN_SPACE, /* no space of that name */
     WATCH_TAKEN,         /* another switch has the place */
     WATCH_UNSUPPORTED,   /* the design, the version or the features do not fit */
+    WATCH_ANEW,          /* a JOIN that is to be repeated with a life that is told: one that was recorded is not */
     WATCH_OTHER,
     WATCH_REFUSALS
 };

@@ -32,6 +32,8 @@ struct sim_wire {
     struct sim_packet *free_packets, **packets; /* all that were ever made, to be freed */
     unsigned packet_count, packet_room;
     struct sim_wire_counts counts;
+    sim_wire_tap tap; /* null: none */
+    void *tap_ctx;
 };
 
 /* ---- packets ---- */
@@ -192,6 +194,8 @@ void sim_switch_emit(struct sim_wire *wire, const struct sim_packet *packet)
         return;
     }
     wire->counts.emitted++;
+    if (wire->tap)
+        wire->tap(wire->tap_ctx, packet, true);
     uint64_t arrival_ns = sim->now_ns + model_get(sim->model, MODEL_switch_ns) + jitter_ns(sim);
     leg_send(wire, packet_new(wire, packet, packet->data), arrival_ns, &wire->down_ns[packet->to.host], packet_at_host);
 }
@@ -259,9 +263,18 @@ void sim_wire_send(struct sim_wire *wire, struct sim_addr from, struct sim_addr 
         return;
     wire->counts.sent++;
     const struct sim_packet head = {.from = from, .to = to, .len = len};
+    struct sim_packet *packet = packet_new(wire, &head, data);
+    if (wire->tap)
+        wire->tap(wire->tap_ctx, packet, false);
     uint64_t out_ns = sim_nic_serve(&host->nic.packet_out_free_ns, sim->now_ns, model_get(sim->model, MODEL_nic_packet_ns));
     uint64_t arrival_ns = out_ns + model_get(sim->model, MODEL_host_packet_ns) + jitter_ns(sim);
-    leg_send(wire, packet_new(wire, &head, data), arrival_ns, &wire->up_ns[from.host], packet_at_switch);
+    leg_send(wire, packet, arrival_ns, &wire->up_ns[from.host], packet_at_switch);
+}
+
+void sim_wire_inject(struct sim_wire *wire, const struct sim_packet *packet, bool down, uint64_t at_ns)
+{
+    struct sim_packet *p = packet_new(wire, packet, packet->data);
+    sim_at_lane(wire->sim, at_ns, p, down ? packet_at_host : packet_at_switch, wire, (uint64_t)(uintptr_t)p);
 }
 
 /* ---- set-up ---- */
@@ -294,6 +307,12 @@ int sim_wire_bind(struct sim_wire *wire, struct sim_process *process, uint16_t p
 void sim_wire_program(struct sim_wire *wire, const struct sim_switch_program *program)
 {
     wire->program = program ? *program : (struct sim_switch_program){0};
+}
+
+void sim_wire_watch(struct sim_wire *wire, sim_wire_tap tap, void *ctx)
+{
+    wire->tap = tap;
+    wire->tap_ctx = ctx;
 }
 
 void sim_wire_redundant(struct sim_wire *wire)

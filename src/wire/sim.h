@@ -63,6 +63,13 @@ void sim_wire_send(struct sim_wire *wire, struct sim_addr from, struct sim_addr 
 /* From the switch's program: this packet, as it is now, leaves for packet->to. */
 void sim_switch_emit(struct sim_wire *wire, const struct sim_packet *packet);
 
+/* Sees every packet that leaves a host or the switch (`down`). */
+typedef void (*sim_wire_tap)(void *ctx, const struct sim_packet *packet, bool down);
+void sim_wire_watch(struct sim_wire *wire, sim_wire_tap tap, void *ctx);
+
+/* A packet that nobody has sent now: it arrives at the switch, or at packet->to (`down`), at that time. */
+void sim_wire_inject(struct sim_wire *wire, const struct sim_packet *packet, bool down, uint64_t at_ns);
+
 /* Faults by hand. */
 void sim_switch_crash(struct sim_wire *wire);
 void sim_switch_restart(struct sim_wire *wire);

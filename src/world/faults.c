@@ -20,6 +20,7 @@ static const char *const names[FAULT_KINDS] = {
     [FAULT_DISK] = "disk",
     [FAULT_OPERATOR] = "operator",
     [FAULT_ETCD] = "etcd",
+    [FAULT_REPLAY] = "replay",
 };
 
 const char *fault_name(unsigned kind)

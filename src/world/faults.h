@@ -21,13 +21,14 @@ enum fault {
     FAULT_CRASH_COORDINATOR = FAULT_DRAWN, /* the coordinator's host restarts, at any event */
     FAULT_DISK,                            /* the coordinator's disk is slow, is full, flips bits, and tears what was not synced */
     FAULT_OPERATOR,                        /* restarts with another lease, another state, another clock; lock servers elsewhere */
-    FAULT_ETCD, /* the state is in etcd, for several coordinators; requests and answers are lost or late, leaders are stopped */
+    FAULT_ETCD,   /* the state is in etcd, for several coordinators; requests and answers are lost or late, leaders are stopped */
+    FAULT_REPLAY, /* somebody records the packets of a rack that has a key, and sends stretches of the recording again */
     FAULT_KINDS
 };
 
 #define FAULT_BIT(kind) (1u << (kind))
 #define FAULTS_ALL ((1u << FAULT_DRAWN) - 1)
-#define FAULTS_COORDINATOR (((1u << FAULT_KINDS) - 1) & ~FAULTS_ALL)
+#define FAULTS_COORDINATOR (((1u << FAULT_REPLAY) - 1) & ~FAULTS_ALL)
 
 /* "loss", "duplicate", … as written on the command line; null beyond the last. */
 const char *fault_name(unsigned kind);

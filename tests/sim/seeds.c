@@ -96,6 +96,9 @@ static const struct {
      "a data server took the calls of a host for late ones of the host that had its number before"},
     {"netlock-switches", 8, FAULTS_ALL, "a deadlock through a request that waited under a name that its host had abandoned"},
     {"netlock-switches", 1448, FAULTS_ALL, "the same"},
+    {"srvlock", 166, FAULT_BIT(FAULT_CRASH_SERVER) | FAULT_BIT(FAULT_REPLAY),
+     "a lock server that had lost its memory took a recorded request of its former life: nobody held the lock that it granted"},
+    {"srvlock", 95, FAULT_BIT(FAULT_CRASH_SERVER) | FAULT_BIT(FAULT_REPLAY), "the same"},
     {"rpc", 10865, FAULTS_ALL & ~(FAULT_BIT(FAULT_CRASH_CLIENT) | FAULT_BIT(FAULT_CRASH_SERVER)),
      "the only cell that was left had just been taken from a session that was gone, and was not looked at again"},
 };

@@ -17,6 +17,8 @@ static uint64_t now;
 static const char *design = "srvlock";
 static uint16_t second = 2, servers = 1; /* the number of the second host of the log; lock servers of the rack */
 static bool other_sum;                   /* heartbeats are of members of another configuration */
+static uint32_t told;                    /* JOINs say this life */
+static uint64_t process;                 /* of JOINs: another one has another nonce */
 static uint64_t fewer;                   /* heartbeats are of members that joined when the space had so many locks less */
 static _Alignas(8) uint8_t answer[PACKET_MAX];
 
@@ -71,15 +73,18 @@ static void commit(void)
 static int join_as(enum coord_role role, uint16_t port, int code, uint16_t *machine)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_JOIN, "test", NULL, port);
+    coord_make(&p, COORD_JOIN, "test", NULL, port | process << 32);
+    p.head.generation = told;
     p.role = role;
     p.code = code;
     p.at = at(port);
     const struct coord_packet *a = ask(&p, sizeof p, port);
     CHECK(a);
     commit();
-    if (a->head.type == COORD_REFUSED)
+    if (a->head.type == COORD_REFUSED) {
+        told = a->code == COORD_ANEW ? a->head.generation : told;
         return a->code;
+    }
     CHECK_EQ(a->head.type, COORD_WELCOME);
     *machine = a->head.to.machine;
     return 0;
@@ -307,9 +312,44 @@ static void asks_again(void)
     CHECK(!c.members[first].live);
 }
 
+/* With a key, a JOIN that was recorded takes no place and no number: its sender does not know a life that was told since. */
+static void recorded(void)
+{
+    uint16_t machine = 0;
+    start(false);
+    c.keyed = true;
+    told = 0;
+    process = 1;
+    CHECK_EQ(join_as(COORD_SERVER, 70, 0, &machine), COORD_ANEW);
+    uint32_t first = told;
+    CHECK_EQ(join_as(COORD_SERVER, 70, 0, &machine), 0);
+    CHECK_EQ(join_as(COORD_SERVER, 70, 0, &machine), 0); /* once more: the same member */
+    process = 2;
+    CHECK_EQ(join_as(COORD_SERVER, 70, 0, &machine), COORD_ANEW); /* it was started anew */
+    CHECK_EQ(join_as(COORD_SERVER, 70, 0, &machine), 0);
+    uint32_t life = c.server[0].life;
+    process = 1;
+    told = first;
+    CHECK_EQ(join_as(COORD_SERVER, 70, 0, &machine), COORD_ANEW); /* the JOIN of the first process, as it was */
+    CHECK_EQ(c.server[0].life, life);
+    told = 0;
+    CHECK_EQ(join_as(COORD_HOST, 20, 0, &machine), COORD_ANEW);
+    uint32_t then = told;
+    CHECK_EQ(join_as(COORD_HOST, 20, 0, &machine), 0);
+    CHECK_EQ(join_as(COORD_HOST, 20, 0, &machine), 0); /* the same host */
+    life = c.life;
+    leave(COORD_HOST, machine, members[machine].life);
+    told = then;
+    CHECK_EQ(join_as(COORD_HOST, 20, 0, &machine), COORD_ANEW);
+    CHECK_EQ(c.life, life);
+    told = 0;
+    process = 0;
+}
+
 int main(void)
 {
     asks_again();
+    recorded();
     grows();
     settles();
     restarts();

@@ -54,6 +54,7 @@ static void say(struct requests *h, struct request *r, uint64_t now, struct outb
     p->mode = r->want;
     p->flags = r->try ? SRV_TRY : 0;
     p->code = enters ? r->limit : 0;
+    p->stamp = h->leases[r->granter].life;
     request_count(r);
 }
 

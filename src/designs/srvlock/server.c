@@ -459,14 +459,18 @@ static const struct srv_packet *check(struct server *s, const void *data, uint32
     return p;
 }
 
+static bool asks(const struct packet_head *h)
+{
+    return h->type == SRV_ACQUIRE || h->type == SRV_ENTER;
+}
+
 /* ACQUIRE: with a lease only, and when all leases of a former life of this server have ended. CONVERT: likewise then, because a
  * holder that has not reported yet may share the lock. */
 static bool admit(struct server *s, struct client *c, const struct packet_head *h, uint64_t now, struct outbox *out)
 {
     if (!client_admit(c, h, &s->drops, end_all, s, now, out))
         return false;
-    bool asks = h->type == SRV_ACQUIRE || h->type == SRV_ENTER;
-    if ((!asks && h->type != SRV_CONVERT) || ((c->live || !asks) && now >= s->open_ns))
+    if ((!asks(h) && h->type != SRV_CONVERT) || ((c->live || !asks(h)) && now >= s->open_ns))
         return true;
     s->drops.stale++; /* it asks again */
     return false;
@@ -496,6 +500,10 @@ void srv_server_packet(void *memory, const void *data, uint32_t len, uint64_t no
     }
     if (p->head.nonce == e->nonce && p->head.index != e->index) {
         s->drops.bad++;
+        return;
+    }
+    if (asks(&p->head) && p->head.nonce != e->nonce && p->stamp != s->life) {
+        s->drops.stale++; /* I11: asked of a former life: the host may have given the request up since, and released the lock */
         return;
     }
     if (p->head.nonce == e->nonce)

@@ -60,7 +60,8 @@ struct srv_packet {
     uint8_t mode;
     uint8_t flags;
     uint64_t token;
-    uint64_t stamp; /* LEASE: the host's clock when it asked; LEASED repeats it. REPORT: the life of the server that is to know */
+    uint64_t stamp; /* LEASE: the host's clock when it asked; LEASED repeats it. ACQUIRE, ENTER, REPORT: the life of the server that
+                       is to know */
 };
 _Static_assert(sizeof(struct srv_packet) == 72, "no padding");
 

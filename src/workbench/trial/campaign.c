@@ -454,7 +454,8 @@ static int run_rack(struct campaign *c, const struct campaign_params *p, const s
 
 uint32_t campaign_faults(const struct design *d, uint32_t faults)
 {
-    return faults & (d->tolerates | (d->kind != DESIGN_BUSTED && rack_coordinates(d) ? FAULTS_COORDINATOR : 0));
+    uint32_t of_rack = FAULTS_COORDINATOR | FAULT_BIT(FAULT_REPLAY);
+    return faults & (d->tolerates | (d->kind != DESIGN_BUSTED && rack_coordinates(d) ? of_rack : 0));
 }
 
 bool campaign_has_nodes(const struct design *d)

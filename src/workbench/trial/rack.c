@@ -321,6 +321,7 @@ static void host_begin(struct rack_host *h, const struct rack_config *config, ui
 {
     struct rack *r = h->rack;
     rack_host_changes_alone(h);
+    h->life = life;
     memset(h->memory, 0, rack_memory_bytes(r));
     memset(h->waiters, 0, rack_requests(&r->config) * sizeof *h->waiters);
     r->design->host_init(h->memory, config, h->machine, life, rack_clock(h));
@@ -583,6 +584,8 @@ static int add_all(struct rack *r)
         rc = add_client(r, i);
     if (!rc && r->coordinator)
         rack_coordinator_begin(r);
+    if (!rc && r->params.faults & FAULT_BIT(FAULT_REPLAY))
+        rc = rack_replay_begin(r);
     return rc;
 }
 
@@ -646,6 +649,7 @@ void rack_free(struct rack *r)
         sim_give_back(r->hosts[i].keys);
     }
     rack_coordinator_free(r);
+    rack_replay_free(r);
     for (unsigned i = 0; r->servers && i < r->server_count; i++)
         rack_box_free(&r->servers[i]);
     sim_give_back(r->newest);

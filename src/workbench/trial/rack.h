@@ -38,6 +38,7 @@ struct rack_member {
     struct rack *rack;
     const struct sim_host *host; /* null: the switch */
     uint16_t port;               /* where its answers come */
+    uint32_t seen;               /* of its next JOIN: a life that the coordinator has told */
     unsigned place;              /* of a switch: its rack */
     enum coord_role role;
     bool running, joined;
@@ -92,6 +93,7 @@ struct rack_host {
     struct sim_host *host;
     struct sim_process *agent;
     uint16_t machine;
+    uint32_t life;
     char *memory; /* lines, see outbox_touch */
     char *before; /* the check (rack_undo.c): the memory as it was after the last change that is complete; null: no check; */
     struct undo *undo;
@@ -214,7 +216,8 @@ struct rack {
     } late[RACK_LATE_MAX];
     uint64_t late_serial;
     struct outbox outbox;
-    struct rng room; /* of the outbox: a stream of its own */
+    struct rng room;             /* of the outbox: a stream of its own */
+    struct rack_replay *replays; /* what was recorded; null: nothing is (rack_replay.c) */
 };
 
 int rack_init(struct rack *r, const struct rack_params *p);
@@ -231,6 +234,10 @@ static inline struct rack_task *rack_task_of(const struct actor *a)
 extern const struct actor_ops rack_actor_ops;
 
 /* ---- between rack.c, rack_client.c and rack_box.c ---- */
+
+/* Somebody records packets and sends them again (rack_replay.c). */
+int rack_replay_begin(struct rack *r);
+void rack_replay_free(struct rack *r);
 
 /* Sends what is in the outbox. */
 void rack_send_all(struct rack *r, const struct sim_host *from);
@@ -279,7 +286,8 @@ int rack_coordinator_new(struct rack *r); /* before the hosts; sets the configur
 void rack_coordinator_free(struct rack *r);
 void rack_coordinator_begin(struct rack *r); /* after all others: faults may strike */
 struct coord_list rack_coordinators(const struct rack *r);
-uint32_t rack_coordinator_version(const struct rack *r); /* of the configuration; 0: none leads */
+uint32_t rack_coordinator_version(const struct rack *r);          /* of the configuration; 0: none leads */
+uint32_t rack_coordinator_life(const struct rack *r, unsigned i); /* the latest that this one has given; 0: it does not lead */
 void rack_coordinator_crashed(struct rack *r, const struct sim_process *process);
 void rack_coordinator_restarted(struct rack *r, const struct sim_process *process);
 

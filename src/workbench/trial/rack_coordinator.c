@@ -40,6 +40,11 @@ uint32_t rack_coordinator_version(const struct rack *r)
     return 0;
 }
 
+uint32_t rack_coordinator_life(const struct rack *r, unsigned i)
+{
+    return r->coordinator[i].open ? r->coordinator[i].service.coordinator.life : 0;
+}
+
 /* ---- the process ---- */
 
 static struct coord_params params_of(struct rack_coordinator *k)
@@ -132,6 +137,7 @@ static void sleep_for(struct rack_coordinator *k, uint64_t ns)
 /* Until it leads no more. */
 static void run(struct rack_coordinator *k)
 {
+    k->service.coordinator.keyed = k->rack->params.faults & FAULT_BIT(FAULT_REPLAY); /* without tags: rack_replay.c */
     while (service_leads(&k->service)) {
         if (sim_now(&k->rack->sim) >= k->rack->params.safety_ns)
             k->disk.sync_ns = SYNC_NS; /* it has healed */

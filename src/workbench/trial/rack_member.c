@@ -61,6 +61,7 @@ static void say_join(const struct rack_member *m)
     struct coord_packet p;
     coord_make(&p, COORD_JOIN, "sim", NULL, m->nonce); /* a new life knows the space by its name alone */
     p.role = m->role;
+    p.head.generation = m->seen;
     p.stamp = rack_member_clock(m);
     p.at = rack_net_addr(address(m));
     if (m->role == COORD_SWITCH && m->rack->config.racks)
@@ -287,6 +288,10 @@ void rack_member_packet(struct rack_member *m, const void *data, uint32_t len)
     if (p->head.type == COORD_WELCOME) {
         on_welcome(m, data);
         return;
+    }
+    if (!m->joined && p->head.nonce == m->nonce && p->code == COORD_ANEW && p->head.generation > m->seen) {
+        m->seen = p->head.generation;
+        say_join(m);
     }
     bool ours = m->joined && p->head.nonce == m->nonce && p->head.epoch == m->welcome.packet.head.generation;
     if (ours && p->head.type == COORD_BEAT_ACK)

@@ -374,9 +374,11 @@ static void operator_divides(void *arg, uint64_t tag)
     p.head.index = draw % RACK_SHARDS;
     p.head.generation = 1 + (uint32_t)((draw >> 8) % (RACK_SHARDS - p.head.index));
     p.role = (uint32_t)((draw >> 16) % r->config.racks);
-    for (unsigned i = 0; i < coordinators.count; i++)
+    for (unsigned i = 0; i < coordinators.count; i++) {
+        p.stamp = rack_coordinator_life(r, i); /* as it would have told */
         sim_wire_send(r->wire, (struct sim_addr){.host = r->hosts[0].host->id, .port = OPERATOR_PORT},
                       rack_sim_addr(coordinators.at[i]), &p, sizeof p);
+    }
     if (sim_now(&r->sim) < r->params.safety_ns)
         sim_at(&r->sim, sim_now(&r->sim) + 1 + (draw >> 24) % (2 * r->params.lease_ns), operator_divides, r, tag + 1);
 }

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Somebody without the key of a rack that has one: records every packet, and sends stretches of the recording again, from one
+ * packet to all, at once or as they came, to the switch or past it. A tag is right as long as its key is, which is that of a host's
+ * number and life (wire/seal.h): packets of a host's former lives are dropped by their receivers, so none of them is sent. JOINs,
+ * WELCOMEs and packets between coordinators, lock servers and switches have a key for good. */
+#include "workbench/trial/rack.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define RECORDS 2048u
+#define SHORT 24u       /* packets of most stretches */
+#define LONG_ONE_IN 12u /* stretches are long */
+#define PAUSES 40u      /* between two stretches: of the time in which there are faults */
+#define REPLAY_SALT UINT64_C(0x7265706c)
+
+struct rack_replay {
+    struct rng random;
+    uint64_t count; /* of packets that were recorded; the latest RECORDS of them are here */
+    struct record {
+        struct sim_packet packet;
+        uint64_t at_ns;
+        uint32_t life; /* of the host whose key tags it; 0: another key */
+        uint16_t machine;
+        bool down;
+    } record[RECORDS];
+};
+
+/* The host whose key tags the packet on that leg; 0: another key. */
+static uint16_t tagger(const struct rack *r, const struct packet_head *h, bool down)
+{
+    uint16_t machines = r->config.machines, first = down ? h->to.machine : h->from.machine,
+             second = down ? h->from.machine : h->to.machine;
+    if (h->family == PACKET_COORDINATOR && (h->type == COORD_JOIN || h->type == COORD_WELCOME))
+        return 0;
+    return first && first <= machines ? first : second && second <= machines ? second : 0;
+}
+
+static uint32_t life_of(const struct rack *r, uint16_t machine)
+{
+    uint32_t life = 0;
+    for (unsigned i = 0; i < r->params.hosts; i++)
+        if (r->hosts[i].machine == machine && r->hosts[i].life > life)
+            life = r->hosts[i].life;
+    return life;
+}
+
+static void take_down(void *ctx, const struct sim_packet *packet, bool down)
+{
+    struct rack *r = ctx;
+    const struct packet_head *h = (const struct packet_head *)(const void *)packet->data;
+    if (packet->len < sizeof *h)
+        return;
+    struct record *record = &r->replays->record[r->replays->count++ % RECORDS];
+    record->packet = *packet;
+    record->at_ns = sim_now(&r->sim);
+    record->machine = tagger(r, h, down);
+    record->life = record->machine ? life_of(r, record->machine) : 0;
+    record->down = down;
+}
+
+/* Once more, if its tag is still right. */
+static void send_again(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    const struct record *record = &r->replays->record[tag % RECORDS];
+    uint64_t now = sim_now(&r->sim);
+    bool kept = tag + RECORDS >= r->replays->count, tagged = !record->machine || record->life == life_of(r, record->machine);
+    if (!kept || !tagged || now >= r->params.safety_ns)
+        return;
+    r->sim.faults.counts[FAULT_REPLAY]++;
+    sim_wire_inject(r->wire, &record->packet, record->down, now);
+}
+
+static void replay(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    struct rack_replay *p = r->replays;
+    uint64_t now = sim_now(&r->sim), kept = min_u64(p->count, RECORDS);
+    if (now >= r->params.safety_ns)
+        return;
+    if (kept) {
+        uint64_t most = rng_chance(&p->random, 1, LONG_ONE_IN) ? kept : min_u64(kept, SHORT);
+        uint64_t count = 1 + rng_below(&p->random, most), first = p->count - kept + rng_below(&p->random, kept - count + 1);
+        bool at_once = rng_chance(&p->random, 1, 2);
+        uint64_t begin_ns = p->record[first % RECORDS].at_ns;
+        for (uint64_t i = first; i < first + count; i++)
+            sim_at(&r->sim, now + 1 + (at_once ? i - first : p->record[i % RECORDS].at_ns - begin_ns), send_again, r, i);
+    }
+    sim_at(&r->sim, now + 1 + rng_below(&p->random, 2 * r->params.safety_ns / PAUSES), replay, r, tag + 1);
+}
+
+int rack_replay_begin(struct rack *r)
+{
+    r->replays = sim_alloc(sizeof *r->replays);
+    if (!r->replays)
+        return -ENOMEM;
+    rng_seed(&r->replays->random, r->params.seed ^ REPLAY_SALT);
+    sim_wire_watch(r->wire, take_down, r);
+    sim_at(&r->sim, 1, replay, r, 1);
+    return 0;
+}
+
+void rack_replay_free(struct rack *r)
+{
+    sim_give_back(r->replays);
+}
