@@ -32,9 +32,9 @@ static void print_heading(const struct bench_params *p)
                  : p->threads  ? "shared memory, threads"
                                : "shared memory, processes");
     if (p->simulated)
-        printf(", model %s, %u client hosts", p->model->name, p->nodes);
+        printf(", model %s, %u client host%s", p->model->name, p->nodes, p->nodes == 1 ? "" : "s");
     if ((p->packets || (p->node && p->lab)) && !p->place)
-        printf(" of %u hosts", p->nodes);
+        printf(" of %u host%s", p->nodes, p->nodes == 1 ? "" : "s");
     printf("; %u client%s, %" PRIu64 " lock%s%s", p->clients, p->clients == 1 ? "" : "s", w->locks, w->locks == 1 ? "" : "s",
            w->names ? " by name" : "");
     if (w->txn)
@@ -53,7 +53,7 @@ static void print_heading(const struct bench_params *p)
     if (w->zipf)
         printf(", zipf %.3g", (double)w->zipf / 1000);
     if (p->residents)
-        printf(", %u clients beside the locks", p->residents);
+        printf(", %u client%s beside the locks", p->residents, p->residents == 1 ? "" : "s");
     if (p->partitioned)
         printf(", locks on the clients' hosts, %.1f %% of the operations local", (double)p->local / 10);
     if (w->hold_ns)

@@ -313,10 +313,10 @@ static int report(const struct hunt_params *p, const struct hunt_sum *s, struct 
             json_null(&j, "failure");
         return json_finish(&j) ? EXIT_UNAVAILABLE : 0;
     }
-    printf("%" PRIu64 " seeds of %u designs from seed %" PRIu64 " in %.0f s (%.0f/s): %" PRIu64 " grants, %" PRIu64
+    printf("%" PRIu64 " seed%s of %u design%s from seed %" PRIu64 " in %.0f s (%.0f/s): %" PRIu64 " grants, %" PRIu64
            " faults, %.1f M events/s%s\n",
-           s->seeds, p->count, p->seed, (double)s->ns / (double)NS_PER_S, per_second(s, s->seeds), s->grants, s->faults,
-           per_second(s, s->events) / 1e6, reached);
+           s->seeds, s->seeds == 1 ? "" : "s", p->count, p->count == 1 ? "" : "s", p->seed, (double)s->ns / (double)NS_PER_S,
+           per_second(s, s->seeds), s->grants, s->faults, per_second(s, s->events) / 1e6, reached);
     if (f->found)
         print_failure(f, &excerpt, first, runs);
     else

@@ -50,6 +50,8 @@ static void print_help(FILE *out)
             "Options:\n"
             "  -h, --help     print this and exit\n"
             "      --version  print the version and exit\n\n"
+            "Numbers: K, M, G and T are powers of 1000, Ki, Mi, Gi and Ti of 1024: 64K is 64,000, 64Ki is 65,536.\n"
+            "Durations are seconds, or end in ns, us, ms, s, min or h.\n\n"
             "Exit status: 0 done, 1 the answer is no, %d wrong usage, %d the space cannot be used,\n"
             "%d the lock was lost while the command ran. 'pawl lock' passes on its command's.\n",
             EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_LOST);

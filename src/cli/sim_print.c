@@ -56,11 +56,11 @@ void sim_print(const struct sim_sum *sum, const struct sim_replay *replay)
 {
     const char *between = "";
     char left_out[FAULTS_LEN] = "";
-    printf("%s: %" PRIu64 " seeds from %" PRIu64 "%s, %" PRIu64 " events, %" PRIu64 " grants, %" PRIu64 " sessions (%" PRIu64
+    printf("%s: %" PRIu64 " seed%s from %" PRIu64 "%s, %" PRIu64 " events, %" PRIu64 " grants, %" PRIu64 " sessions (%" PRIu64
            " lost), %" PRIu64 ".%03" PRIu64 " s virtual, %" PRIu64 ".%03" PRIu64 " s real, trace %016" PRIx64 "\n",
-           sum->design->name, sum->runs, sum->seeds.from, sum->interrupted ? " (interrupted)" : "", sum->events, sum->grants,
-           sum->sessions, sum->lost, sum->virtual_ns / NS_PER_S, sum->virtual_ns % NS_PER_S / NS_PER_MS, sum->wall_ns / NS_PER_S,
-           sum->wall_ns % NS_PER_S / NS_PER_MS, sum->hash);
+           sum->design->name, sum->runs, sum->runs == 1 ? "" : "s", sum->seeds.from, sum->interrupted ? " (interrupted)" : "",
+           sum->events, sum->grants, sum->sessions, sum->lost, sum->virtual_ns / NS_PER_S, sum->virtual_ns % NS_PER_S / NS_PER_MS,
+           sum->wall_ns / NS_PER_S, sum->wall_ns % NS_PER_S / NS_PER_MS, sum->hash);
     if (sum->design->features & DESIGN_DEADLOCK)
         printf("  deadlocks: %" PRIu64 " reported\n", sum->deadlocks);
     if (sum->design->features & DESIGN_CALLS)

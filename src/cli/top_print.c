@@ -102,8 +102,8 @@ int top_table(const char *place, const struct top_look *l, const struct top_row 
         if (!out)
             return cli_say("top", EXIT_UNAVAILABLE, "no memory");
         if (i == 0)
-            fprintf(out, "%s: %zu locks in use, %zu waited for, %.1f grants/s%s", place, count, waited, l->grants_per_s,
-                    live ? "; q ends" : "");
+            fprintf(out, "%s: %zu lock%s in use, %zu waited for, %.1f grants/s%s", place, count, count == 1 ? "" : "s", waited,
+                    l->grants_per_s, live ? "; q ends" : "");
         if (i == 0 && l->is_rack && l->rack.silent)
             fprintf(out, "; %u of %u hosts do not answer", l->rack.silent, l->rack.hosts);
         if (i == LINES_ABOVE - 1)

@@ -10,6 +10,7 @@
 #include "designs/core/kept.h"
 #include "designs/word/fast.h"
 #include "designs/word/word.h"
+#include "fabric/shm.h"
 #include "lib/hash.h"
 
 #define FAST_ALIVE UINT64_C(0x6c7761702d65736f)
@@ -17,7 +18,6 @@
 /* Lies in a page that a forked child sees empty, so that `cells` is null in the child, too. */
 struct fast {
     struct word_fast word;
-    const struct seat *seat;
     uint64_t alive;       /* FAST_ALIVE in the process that opened the handle */
     char *cells;          /* null: this path is not available */
     const char *names;    /* null: keys are numbers */
@@ -38,7 +38,6 @@ static inline void fast_init(struct fast *f, const struct locker *l, uint64_t id
     if (!fab_is_shm(l->seat.ep) || l->seat.space->design->acquire != design_word.acquire)
         return;
     word_fast_init(&f->word, &l->seat);
-    f->seat = &l->seat;
     f->cells = fab_shm_ptr(l->seat.ep, l->table.cells);
     f->names = l->table.keys == PAWL_KEYS_NAMED ? fab_shm_ptr(l->seat.ep, l->table.names) : NULL;
     f->mask = l->table.buckets - 1;
@@ -171,12 +170,13 @@ INLINED void fast_keep(const struct fast *f, const pawl_grant *g)
 
 /* Others wait for the lock, or the grant is not a hold. A function of its own, so that it takes no registers from the usual path.
  */
-static __attribute__((noinline, unused)) bool fast_unlock_waited(const struct fast *f, const pawl_grant *g, struct word_lock *lock)
+static __attribute__((noinline, unused)) HANDOVER bool fast_unlock_waited(const struct fast *f, const pawl_grant *g,
+                                                                          struct word_lock *lock)
 {
     if (!word_fast_unlock(&f->word, lock, g->hold, g->token, WORD_WAITERS))
         return false;
     fast_keep(f, g);
-    fab_wake(f->seat->ep, space_lock_addr(f->seat->space, g->index), WORD_WATCH, 1);
+    fab_shm_wake_word(&lock->word, WORD_WATCH, 1);
     return true;
 }
 

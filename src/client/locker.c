@@ -98,7 +98,8 @@ struct claim {
 };
 
 /* Acquires the lock at a place with a record of its own. 0: and the place is still the key's; positive: look for the key again. */
-static int acquire_at(const struct locker *l, const struct cell *place, struct claim claim, uint64_t deadline, struct hold *h)
+HANDOVER static int acquire_at(const struct locker *l, const struct cell *place, struct claim claim, uint64_t deadline,
+                               struct hold *h)
 {
     const struct seat *seat = &l->seat;
     int rc = hold_open(seat, place->index, h);
@@ -128,7 +129,7 @@ static int acquire_at(const struct locker *l, const struct cell *place, struct c
     return rc ? rc : end ? end : MOVED;
 }
 
-static int lock_claim(const struct locker *l, pawl_key key, struct claim claim, uint64_t deadline, struct hold *out)
+HANDOVER static int lock_claim(const struct locker *l, pawl_key key, struct claim claim, uint64_t deadline, struct hold *out)
 {
     const struct seat *seat = &l->seat;
     int rc = supported(seat->space->design, claim.mode, deadline);
@@ -157,7 +158,7 @@ static int lock_claim(const struct locker *l, pawl_key key, struct claim claim, 
     return rc ? rc : -EAGAIN;
 }
 
-int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
+HANDOVER int locker_lock(const struct locker *l, pawl_key key, enum pawl_mode mode, uint64_t deadline, struct hold *out)
 {
     return lock_claim(l, key, (struct claim){.mode = mode, .start = 0, .end = RANGE_UNITS_MAX}, deadline, out);
 }

@@ -49,7 +49,7 @@ static int ended(const struct memory_session *m, int rc, pawl_key key, const str
     return memory_failed(m, rc, key);
 }
 
-static int lock(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+HANDOVER static int lock(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
     struct memory_session *m = memory_of(p);
     struct hold h;

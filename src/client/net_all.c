@@ -110,7 +110,7 @@ static int find_all(struct gathering *g, const pawl_want *wants, unsigned count)
         if (g->wanted[i].name.index == g->wanted[i - 1].name.index) /* of another generation: one of them was retired meanwhile */
             return g->wanted[i].name.generation != g->wanted[i - 1].name.generation
                        ? -ESTALE
-                       : explain(-EINVAL, "two of the keys have the same lock");
+                       : explain(-EINVAL, "a lock is twice among those to be locked together");
     return 0;
 }
 

@@ -41,7 +41,8 @@ uint64_t pawl_in(uint64_t ns)
 
 /* ---- locking ---- */
 
-__attribute__((noinline)) static int lock_with_care(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+__attribute__((noinline)) HANDOVER static int lock_with_care(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline,
+                                                             pawl_grant *out)
 {
     return HANDLE_CALL(p, lock, key, mode, deadline, out);
 }
@@ -104,7 +105,7 @@ INLINED int lock_until(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t dead
     return likely(!key.name) ? lock_number(p, key, PAWL_EXCLUSIVE, deadline, out) : lock_exclusive_name(p, key, deadline, out);
 }
 
-int pawl_lock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *out)
+HANDOVER int pawl_lock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *out)
 {
     return lock_until(p, key, mode, DEADLINE_NEVER, out);
 }
@@ -126,7 +127,7 @@ __attribute__((noinline)) static int unlock_with_care(pawl *p, const pawl_grant 
     return HANDLE_CALL(p, unlock, grant);
 }
 
-int pawl_unlock(pawl *p, const pawl_grant *grant)
+HANDOVER int pawl_unlock(pawl *p, const pawl_grant *grant)
 {
     if (likely(fast_unlock(p->fast, grant)))
         return 0;

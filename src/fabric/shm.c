@@ -100,20 +100,13 @@ static bool holds(struct fab_ep *ep, const struct fab_cond *cond)
     return (word & cond->mask) == cond->value;
 }
 
-/* The half of the word in which the condition lies: x86 and aarch64 are little-endian, the high half comes second. */
-static uint32_t *half_of(struct fab_ep *ep, fab_addr addr, uint64_t mask)
-{
-    assert(!(mask >> 32) || !(mask & UINT32_MAX));
-    return (uint32_t *)fab_shm_ptr(ep, addr) + (mask >> 32 ? 1 : 0);
-}
-
 bool fab_shm_arm(struct fab_ep *ep, const struct fab_cond *cond, struct futex_waitv *wait)
 {
     uint64_t word = __atomic_load_n((uint64_t *)fab_shm_ptr(ep, cond->addr), __ATOMIC_ACQUIRE);
     if ((word & cond->mask) != cond->value)
         return false;
     *wait = (struct futex_waitv){
-        .uaddr = (uintptr_t)half_of(ep, cond->addr, cond->mask),
+        .uaddr = (uintptr_t)fab_shm_half(fab_shm_ptr(ep, cond->addr), cond->mask),
         .val = (uint32_t)(cond->mask >> 32 ? word >> 32 : word),
         .flags = FUTEX_32,
     };
@@ -135,7 +128,7 @@ static int sleep_on_first(struct futex_waitv *first, uint64_t deadline)
     return rc < 0 && errno == ETIMEDOUT && deadline <= slice ? -ETIMEDOUT : 0;
 }
 
-int fab_shm_sleep(struct futex_waitv *waits, unsigned n, uint64_t deadline)
+HANDOVER int fab_shm_sleep(struct futex_waitv *waits, unsigned n, uint64_t deadline)
 {
     struct timespec until = to_timespec(deadline);
     if (!n) {
@@ -154,7 +147,7 @@ int fab_shm_sleep(struct futex_waitv *waits, unsigned n, uint64_t deadline)
     return 0;
 }
 
-static int shm_wait(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline)
+HANDOVER static int shm_wait(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline)
 {
     for (uint32_t look = 0; n && look < ep->spin; look++) {
         for (unsigned i = 0; i < n; i++)
@@ -171,9 +164,9 @@ static int shm_wait(struct fab_ep *ep, const struct fab_cond *conds, unsigned n,
     return fab_shm_sleep(waits, n, deadline);
 }
 
-int fab_shm_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)
+HANDOVER int fab_shm_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)
 {
-    return (int)syscall(SYS_futex, half_of(ep, addr, mask), FUTEX_WAKE, n, NULL, NULL, 0);
+    return fab_shm_wake_word(fab_shm_ptr(ep, addr), mask, n);
 }
 
 int fab_shm_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)

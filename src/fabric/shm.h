@@ -5,6 +5,10 @@
 
 #include "fabric/fabric.h"
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 /* Looks before a waiter sleeps. Two cores cannot afford more: the holder may need the core that spins. */
 #define FAB_SHM_SPIN 100
 
@@ -25,6 +29,20 @@ void fab_shm_init(struct fab_ep *ep, void *base, uint64_t size);
 int fab_shm_batch(struct fab_ep *ep, struct fab_op *ops, unsigned n);
 void fab_shm_post(struct fab_ep *ep, const struct fab_op *op);
 int fab_shm_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n);
+
+/* The half of a word in which a condition lies: x86 and aarch64 are little-endian, the high half comes second. */
+static inline uint32_t *fab_shm_half(void *word, uint64_t mask)
+{
+    assert(!(mask >> 32) || !(mask & UINT32_MAX));
+    return (uint32_t *)word + (mask >> 32 ? 1 : 0);
+}
+
+/* fab_shm_wake at a word that was looked up before. */
+static inline int fab_shm_wake_word(void *word, uint64_t mask, unsigned n)
+{
+    return (int)syscall(SYS_futex, fab_shm_half(word, mask), FUTEX_WAKE, n, NULL, NULL, 0);
+}
+
 int fab_shm_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof);
 uint64_t fab_shm_local(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value);
 void fab_shm_local_fence(struct fab_ep *ep);

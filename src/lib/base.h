@@ -10,6 +10,9 @@
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
+/* Runs between the release of a lock and the waiter that slept for it. By then nothing of it is in the caches: the linker puts
+ * these functions close together, so that they are on few pages. */
+#define HANDOVER __attribute__((hot))
 #define INLINED static inline __attribute__((always_inline)) /* on a fast path, whatever the compiler estimates */
 
 /* For the hot path: what the sanitized builds assert and the release does not pay for. */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loads the library at run time, uses it from threads with small stacks, unloads it, and loads it again.
+/* Loads the library at run time, uses it from threads with small stacks, closes it, and loads it again. A thread that has used it
+ * ends after dlclose(): its memory in the library is given back then, so the library stays in memory (-z nodelete).
  * Usage: load LIBPAWL.so PLACE */
 #include "pawl.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +84,25 @@ static void *work_async(void *arg)
     return NULL;
 }
 
+static sem_t used, closed;
+
+/* Has an explanation and a hold's record of its own, and ends after the library was closed. */
+static void *outlive(void *arg)
+{
+    pawl_grant g;
+    (void)arg;
+    if (!lib.timedlock(handle, pawl_name(""), PAWL_EXCLUSIVE, lib.in(LIMIT_NS), &g) || !*lib.explain())
+        fail("an empty name has no explanation", 0);
+    int rc = lib.timedlock(handle, pawl_name("outlived"), PAWL_EXCLUSIVE, lib.in(LIMIT_NS), &g);
+    if (!rc)
+        rc = lib.unlock(handle, &g);
+    if (rc)
+        fail("pawl_timedlock", rc);
+    sem_post(&used);
+    sem_wait(&closed);
+    return NULL;
+}
+
 static void run_threads(size_t stack, void *(*f)(void *), int count)
 {
     pthread_t t[THREADS];
@@ -122,19 +143,28 @@ static void use(const char *path, const char *place)
         fail("the sum is wrong", (int)sum);
     if (strncmp(place, "pawl:", 5) != 0 || !strstr(place, "node"))
         run_threads(64 * KIB, work_async, 1);
+    pthread_t late;
+    rc = pthread_create(&late, NULL, outlive, NULL);
+    if (rc)
+        fail("pthread_create", rc);
+    sem_wait(&used);
     rc = lib.close(handle);
     if (rc)
         fail("pawl_close", rc);
     if (dlclose(so))
         fail("dlclose", 0);
+    sem_post(&closed);
+    pthread_join(late, NULL);
 }
 
 int main(int argc, char **argv)
 {
     if (argc != 3)
         return 2;
+    sem_init(&used, 0, 0);
+    sem_init(&closed, 0, 0);
     use(argv[1], argv[2]);
-    use(argv[1], argv[2]); /* once more, after it was unloaded */
+    use(argv[1], argv[2]); /* once more, after it was closed */
     printf("%s: loaded twice\n", argv[2]);
     return 0;
 }

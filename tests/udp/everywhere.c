@@ -260,7 +260,87 @@ static void extensions(pawl *p)
     unlock(p, &g);
 }
 
+/* ---- what a call says of its own ---- */
+
+/* An explanation is one of the latest call, and not of one before it. */
+static void explanations(pawl *p)
+{
+    pawl_grant g[2];
+    const pawl_want twice[] = {{.key = pawl_id(14), .mode = PAWL_EXCLUSIVE}, {.key = pawl_id(14), .mode = PAWL_EXCLUSIVE}};
+    CHECK_RC(pawl_timedlock(p, pawl_id(14), PAWL_EXCLUSIVE, 0, &g[0]), -EINVAL);
+    CHECK(strstr(pawl_explain(), "deadline") != NULL);
+    CHECK_RC(pawl_lock_all(p, twice, 2, PAWL_TRY, g), -EINVAL);
+    CHECK(strstr(pawl_explain(), ranges ? "overlap" : "twice") != NULL);
+    CHECK_RC(pawl_cancel(p, 77), -ENOENT);
+    CHECK(async ? strstr(pawl_explain(), "no operation 77") != NULL : !strstr(pawl_explain(), ranges ? "overlap" : "twice"));
+    CHECK_RC(pawl_lock_all(p, twice, 0, PAWL_TRY, g), -EINVAL);
+    CHECK(strstr(pawl_explain(), "1 to 64") != NULL);
+    pawl_grant none = {.hold = UINT32_MAX, .index = UINT64_MAX};
+    CHECK_RC(pawl_unlock(p, &none), -PAWL_ENOTOWNER);
+    CHECK(!strstr(pawl_explain(), "1 to 64"));
+}
+
+/* ---- what a query says ---- */
+
+static uint32_t passing; /* another session still uses new keys */
+
+static void *pass_keys(void *arg)
+{
+    const uint64_t rounds = place.test->on == ON_SHM ? 30 : 3; /* so that the space makes room; elsewhere that takes long */
+    for (uint64_t i = 0; i < rounds * PLACE_LOCKS; i++) {
+        pawl_grant g = held(arg, 1000 + i, PAWL_EXCLUSIVE);
+        unlock(arg, &g);
+    }
+    __atomic_store_n(&passing, 0, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* A lock that is held is never called free, while locks beside it are forgotten to make room. */
+static void queries(pawl *p, pawl *q)
+{
+    pawl_grant g = held(p, 15, PAWL_EXCLUSIVE);
+    pthread_t thread;
+    unsigned asked = 0;
+    passing = 1;
+    CHECK_EQ(pthread_create(&thread, NULL, pass_keys, q), 0);
+    while (__atomic_load_n(&passing, __ATOMIC_ACQUIRE) || !asked) {
+        pawl_state s;
+        int rc = pawl_query(p, pawl_id(15), &s);
+        if (rc == -EAGAIN)
+            continue; /* a host or the table was busy, and says so */
+        CHECK_OK(rc);
+        CHECK_EQ(s.mode, PAWL_EXCLUSIVE);
+        CHECK_EQ(s.holders, 1);
+        asked++;
+    }
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    unlock(p, &g);
+}
+
 /* ---- a lost session ---- */
+
+/* Semaphores, values, watches and calls, where the design has them. */
+static void lost_beside(pawl *p, const pawl_grant *g)
+{
+    pawl_grant h;
+    char value[PAWL_VALUE_MAX];
+    size_t len = sizeof value;
+    pawl_call call = {.bytes = "x", .len = 1};
+    if (place_has(DESIGN_SEMAPHORE))
+        CHECK_RC(pawl_semaphore(p, pawl_id(16), 2, PAWL_TRY, &h), -PAWL_ELOST);
+    if (place_has(DESIGN_VALUES)) {
+        CHECK_RC(pawl_set_value(p, g, "x", 1), -PAWL_ELOST);
+        CHECK_RC(pawl_get_value(p, g, value, &len), -PAWL_ELOST);
+    }
+    if (place_has(DESIGN_BAST))
+        CHECK_RC(pawl_watch(p, g), -PAWL_ELOST);
+    if (place_has(DESIGN_CALLS)) {
+        CHECK_RC(pawl_lock_call(p, pawl_id(16), PAWL_EXCLUSIVE, PAWL_TRY, &call, NULL), -PAWL_ELOST);
+        CHECK_RC(pawl_hold_call(p, g, PAWL_TRY, &call), -PAWL_ELOST);
+    }
+    CHECK_RC(pawl_unlock_all(p, g, 1), -PAWL_ELOST);
+    CHECK_EQ(pawl_why(p, g), PAWL_WHY_BROKEN);
+}
 
 static void lost_ranges(pawl *p, pawl_grant g)
 {
@@ -295,6 +375,7 @@ static void lost(void)
         CHECK_RC(pawl_convert(p, &g, PAWL_SHARED, PAWL_TRY), -PAWL_ELOST);
     if (ranges)
         lost_ranges(p, g);
+    lost_beside(p, &g);
     if (async) {
         pawl_completion c;
         CHECK_EQ(pawl_reap(p, &c, 1, pawl_in(LIMIT_NS)), 1);
@@ -376,6 +457,8 @@ static void one_place(const struct place_test *t)
     relock_range(p);
     split(p);
     extensions(p);
+    explanations(p);
+    queries(p, q);
     CHECK_OK(pawl_close(p));
     CHECK_OK(pawl_close(q));
     lost();

@@ -77,7 +77,7 @@ int seat_renew(const struct seat *seat)
     return rc > 0 ? -EAGAIN : rc;
 }
 
-bool seat_lives(const struct seat *seat)
+HANDOVER bool seat_lives(const struct seat *seat)
 {
     if (likely(seat_alive(seat, world_now_coarse(seat->world)) && !__atomic_load_n(&seat->me->ended, __ATOMIC_ACQUIRE)))
         return true;
@@ -322,7 +322,7 @@ bool seat_life_cond(const struct seat *seat, uint32_t slot, struct fab_cond *out
     return true;
 }
 
-int seat_retry(const struct seat *seat, int rc)
+HANDOVER int seat_retry(const struct seat *seat, int rc)
 {
     if (rc == -FAB_EFENCED)
         return -PAWL_ELOST;

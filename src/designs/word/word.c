@@ -8,7 +8,7 @@
 
 /* Word first, high part second: if a compare-and-swap on the word then succeeds, the token did not wrap around in between,
  * so the high part belongs to it. */
-static int look(const struct seat *seat, fab_addr addr, struct word_lock *out)
+HANDOVER static int look(const struct seat *seat, fab_addr addr, struct word_lock *out)
 {
     if (fab_is_shm(seat->ep)) {
         fab_read64(seat->ep, addr, &out->word);
@@ -48,7 +48,7 @@ static bool room_for(const struct seat *seat, const struct hold *h, uint64_t w)
 
 /* The word that grants us the lock, or 0 if it cannot be granted. A reader that has slept may enter although others wait: it was
  * woken for that. */
-static uint64_t granted(const struct seat *seat, const struct hold *h, uint64_t w, bool slept)
+HANDOVER static uint64_t granted(const struct seat *seat, const struct hold *h, uint64_t w, bool slept)
 {
     uint64_t flags = slept ? WORD_WAITERS : w & WORD_WAITERS; /* a waiter that slept cannot know that it was the last */
     switch (word_mode(w)) {
@@ -86,7 +86,7 @@ static int wrap_token(const struct seat *seat, fab_addr addr, const struct word_
 #define DYING_NS (100 * NS_PER_US)
 
 /* Sets the waiters flag, and sleeps until the word changes, a holder dies, or it is time to look after the holders. */
-static int sleep_on(const struct seat *seat, const struct hold *h, uint64_t w, uint64_t deadline)
+HANDOVER static int sleep_on(const struct seat *seat, const struct hold *h, uint64_t w, uint64_t deadline)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
     if (!(w & WORD_WAITERS)) {
@@ -153,7 +153,7 @@ static int close_open(const struct seat *seat, uint64_t index, uint64_t w)
 }
 
 /* Takes the lock by one compare-and-swap, from the word as seen to `next`. 1: granted; 0: look again. */
-static int take(const struct seat *seat, struct hold *h, const struct word_lock *seen, uint64_t next)
+HANDOVER static int take(const struct seat *seat, struct hold *h, const struct word_lock *seen, uint64_t next)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
     bool shared = h->mode == PAWL_SHARED;
@@ -196,7 +196,7 @@ struct attempt {
 
 /* The lock is ours, if the session still lives. A session that was stopped in between finds out here, after the lock was taken
  * (I1), and leaves the lock to recovery. */
-static int granted_in_time(const struct attempt *a)
+HANDOVER static int granted_in_time(const struct attempt *a)
 {
     const struct seat *seat = a->seat;
     if (unlikely(!seat_lives(seat)))
@@ -218,7 +218,7 @@ static int refuse_to_wait(struct attempt *a)
 }
 
 /* Sleeps until the word changes or it is time to look after the holders. */
-static int wait_turn(struct attempt *a)
+HANDOVER static int wait_turn(struct attempt *a)
 {
     a->slept = true;
     int rc = hold_publish(a->seat, a->h, RECORD_WAIT);
@@ -244,7 +244,7 @@ static int refuse_limit(struct attempt *a)
 }
 
 /* One step from the word as it was seen. 1: granted; 0: look again; or an error. */
-static int acquire_step(struct attempt *a)
+HANDOVER static int acquire_step(struct attempt *a)
 {
     const struct seat *seat = a->seat;
     const uint64_t w = a->seen.word, next = granted(seat, a->h, w, a->slept);
@@ -263,7 +263,7 @@ static int acquire_step(struct attempt *a)
     return a->deadline == DEADLINE_TRY ? refuse_to_wait(a) : wait_turn(a);
 }
 
-static int word_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
+HANDOVER static int word_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     struct attempt a = {.seat = seat, .h = h, .deadline = deadline};
     assert(h->index < seat->space->lock_count && h->record < seat->space->record_count);
