@@ -4,10 +4,11 @@
  * Two things are done in an order, so that no lock is ever decided by two switches (I1).
  *
  * Replacing a switch. A silent switch's place is given to one at another address, or its locks to other switches. No heartbeat came
- * for a lease, but the switch may live and be cut off from the coordinator alone. First all hosts are told that the place is empty,
- * in the packet that renews their leases here. When each host has confirmed that it sends nothing there, or its lease is over, no
- * lease is renewed at that switch any more: *it is away*. Only then its successor begins. The successor waits for a lease for hosts
- * that do not report to it (designs/fisslock/rebuild.h); by then the grants of the old switch are over.
+ * for a lease, or for a part of one if another switch waits for the place (seems_gone), but the switch may live and be cut off from
+ * the coordinator alone. First all hosts are told that the place is empty, in the packet that renews their leases here. When each
+ * host has confirmed that it sends nothing there, or its lease is over, no lease is renewed at that switch any more: *it is away*.
+ * Only then its successor begins. The successor waits for a lease for hosts that do not report to it (designs/fisslock/rebuild.h);
+ * by then the grants of the old switch are over.
  *
  * Dividing locks anew. A switch that loses locks uses the new rules, in another life, or is away, before the switch that gets them
  * hears of the new rules (rules.h; designs/fisslock/racks.c says why that is enough). */
