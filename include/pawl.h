@@ -50,7 +50,8 @@
  *   past does not wait either, and a free lock is granted all the same; else -ETIMEDOUT.
  *   A call that would wait for a lock that its own thread holds returns -EDEADLK where that can be known: in a process whose only
  *   thread it is, and in racks also of a thread among others, unless threads of the session release locks for each other. Shared
- *   holds do not wait for each other. Submitted operations are not looked at: the program may unlock while they wait.
+ *   holds do not wait for each other, unless they are all places of a semaphore. Submitted operations are not looked at: the
+ *   program may unlock while they wait.
  *
  * Versions
  *   Programs that were compiled with an earlier header run with a later library of the same soname (libpawl.so.0). It removes no

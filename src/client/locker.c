@@ -66,6 +66,18 @@ static int waits_for_itself(const struct locker *l, uint32_t but, uint64_t index
     return 0;
 }
 
+/* The same of a place of a semaphore: all of them are this session's. The lock tells by which limit they are held. */
+static int waits_for_own_place(const struct locker *l, uint64_t index, uint32_t limit)
+{
+    uint32_t used = __atomic_load_n(&l->seat.me->records_used, __ATOMIC_ACQUIRE), places = 0;
+    struct lock_view view;
+    for (uint32_t i = 0; l->alone && i < used; i++)
+        places += in_the_way(l, i, index, PAWL_EXCLUSIVE);
+    if (places < limit || !l->alone || !l->alone(l) || l->seat.space->design->peek(&l->seat, index, &view) || view.limit != limit)
+        return 0;
+    return explain(-EDEADLK, "this session has all %u places of the semaphore, and its only thread would wait for itself", limit);
+}
+
 enum { MOVED = 1, LOOK_AGAIN }; /* the place belongs to another key; it may */
 
 /* Until when to wait at a place. Between our finding the place and our joining the queue there, the key's lock may have been
@@ -143,6 +155,8 @@ HANDOVER static int lock_claim(const struct locker *l, pawl_key key, struct clai
         rc = table_find_or_insert(seat, &l->table, key, &place);
         if (!rc && deadline != DEADLINE_TRY)
             rc = waits_for_itself(l, UINT32_MAX, place.index, claim.start, claim.end, claim.mode);
+        if (!rc && deadline != DEADLINE_TRY && claim.limit)
+            rc = waits_for_own_place(l, place.index, claim.limit);
         if (!rc)
             rc = acquire_at(l, &place, claim, deadline, &h);
         if (!rc) {

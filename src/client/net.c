@@ -265,10 +265,11 @@ static bool any_in_use(struct net *n)
 
 /* Whether the calling thread holds that lock, with a request other than `but`, in a mode that excludes the one that is wanted: it
  * would wait for itself (net_wait.c says when owners are known). Each lock that is not granted at once comes here: a session that
- * holds nothing must not look at all its requests. */
-static int waits_for_itself(struct net *n, uint64_t index, enum pawl_mode mode, uint32_t but)
+ * holds nothing must not look at all its requests. A semaphore with a limit: whether the thread has all of its places. */
+static int waits_for_itself(struct net *n, uint64_t index, enum pawl_mode mode, uint32_t limit, uint32_t but)
 {
     const uint32_t requests = n->host.header->config.requests, owner = net_owner(n);
+    uint32_t places = 0; /* of a semaphore with this limit */
     bool held = false;
     if (!n->host.design->claim || !owner || !any_in_use(n))
         return 0;
@@ -278,9 +279,10 @@ static int waits_for_itself(struct net *n, uint64_t index, enum pawl_mode mode, 
         if (__atomic_load_n(&n->owners[i], __ATOMIC_RELAXED) != owner || request == but)
             continue;
         host_lock(&n->host);
-        held = n->host.design->claim(n->host.memory, request, &claim) && claim.holds && claim.index == index &&
-               (claim.mode == PAWL_EXCLUSIVE || mode == PAWL_EXCLUSIVE);
+        bool ours = n->host.design->claim(n->host.memory, request, &claim) && claim.holds && claim.index == index;
         host_unlock(&n->host);
+        places += ours && limit && claim.limit == limit;
+        held = ours && (claim.mode == PAWL_EXCLUSIVE || mode == PAWL_EXCLUSIVE || (limit && places == limit));
     }
     return held ? explain(-EDEADLK, "this thread holds the lock already, and would wait for itself") : 0;
 }
@@ -364,7 +366,7 @@ int net_lock_name(struct net *n, const struct host_name *name, enum pawl_mode mo
     uint32_t bell = 0;
     if (!call && !limit && net_lock_at_once(n, name, mode, out))
         return 0;
-    if (deadline != DEADLINE_TRY && waits_for_itself(n, name->index, mode, NET_NONE))
+    if (deadline != DEADLINE_TRY && waits_for_itself(n, name->index, mode, limit, NET_NONE))
         return -EDEADLK;
     uint64_t now = world_now(&world_real), until = net_patience(n, deadline, now);
     bool late = net_late(deadline, now);
@@ -507,7 +509,7 @@ static int convert(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t 
     int rc = net_request_of(n, g, &request);
     if (!rc && mode != PAWL_SHARED && mode != PAWL_EXCLUSIVE)
         rc = -EINVAL;
-    if (!rc && mode == PAWL_EXCLUSIVE && deadline != DEADLINE_TRY && waits_for_itself(n, g->index, mode, request))
+    if (!rc && mode == PAWL_EXCLUSIVE && deadline != DEADLINE_TRY && waits_for_itself(n, g->index, mode, 0, request))
         return -EDEADLK;
     if (!rc)
         rc = net_begin_convert(n, request, mode, net_owner(n), &bell, out);

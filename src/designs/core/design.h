@@ -54,6 +54,7 @@ struct lock_view {
     enum pawl_mode mode; /* 0 if free */
     uint32_t owner;      /* slot, if exclusive */
     uint32_t readers;
+    uint32_t limit; /* of a semaphore that is held; 0: it is none */
     uint64_t token;
 };
 

@@ -19,6 +19,7 @@ bool fisslock_claim(const void *host, uint32_t request, struct packet_claim *out
                                  .token = holds ? r->token : 0,
                                  .mode = (enum pawl_mode)r->mode,
                                  .generation = r->generation,
+                                 .limit = r->limit,
                                  .holds = holds};
     return holds || r->state == FISS_WAITING;
 }

@@ -316,6 +316,7 @@ struct packet_claim {
     uint64_t index, token; /* token: of what it holds */
     enum pawl_mode mode;
     uint32_t generation; /* of the index */
+    uint16_t limit;      /* of a semaphore; 0: it is none */
     bool holds;          /* else it waits */
 };
 

@@ -60,6 +60,7 @@ bool requests_claim(const void *host, uint32_t request, struct packet_claim *out
                                  .token = held ? r->token : 0,
                                  .mode = (enum pawl_mode)(held ? r->mode : r->want),
                                  .generation = r->generation,
+                                 .limit = r->limit,
                                  .holds = held};
     return held || r->state == REQUEST_ASKING;
 }

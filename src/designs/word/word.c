@@ -551,6 +551,7 @@ int word_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
                                          : PAWL_SHARED,
         .owner = mode == WORD_EXCLUSIVE ? word_owner_slot(seen.word) : 0,
         .readers = mode == WORD_SHARED && !word_open(seen.word) ? (uint32_t)word_readers(seen.word) : 0,
+        .limit = mode == WORD_SHARED && word_limited(seen.word) ? (uint32_t)word_limit(seen.word) : 0,
         .token = word_full_token(seat, seen.high, seen.word),
     };
     return 0;
