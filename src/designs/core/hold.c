@@ -181,31 +181,6 @@ int hold_write(const struct seat *seat, const struct hold *h, uint64_t word)
     return seat_retry(seat, seat_write64(seat, addr, word));
 }
 
-int hold_publish_range(const struct seat *seat, const struct hold *h, enum record_state state)
-{
-    struct record_range range = {.start = h->start, .end = h->end};
-    uint64_t word = record_word(state, h->serial, h->index);
-    hold_note_range(seat, h);
-    __atomic_store_n(&seat->me->shadow[h->record], word, __ATOMIC_RELEASE);
-    if (fab_is_shm(seat->ep) || !seat->space->design->recover)
-        return 0;
-    for (;;) {
-        struct fab_op ops[] = {
-            {.verb = FAB_WRITE,
-             .len = sizeof range,
-             .buf = &range,
-             .addr = space_range_addr(seat->space, seat->me->slot, h->record)},
-            {.verb = FAB_WRITE,
-             .len = sizeof word,
-             .buf = &word,
-             .addr = space_record_addr(seat->space, seat->me->slot, h->record)},
-        };
-        int rc = fab_batch(seat->ep, ops, countof(ops));
-        if (!rc || (rc = seat_retry(seat, rc)))
-            return rc;
-    }
-}
-
 int hold_change(const struct seat *seat, const struct hold *h, enum record_state from, enum record_state to)
 {
     uint64_t expect = record_word(from, h->serial, h->index), word = record_word(to, h->serial, h->index);

@@ -316,10 +316,6 @@ static inline void hold_note_range(const struct seat *seat, const struct hold *h
     __atomic_store_n(&range->end, h->end, __ATOMIC_RELEASE);
 }
 
-/* The same, published everywhere, and then the record itself: a session that reads the record first and the range after it finds
- * the range of this use of the record or of a later one. One round trip. */
-int hold_publish_range(const struct seat *seat, const struct hold *h, enum record_state state);
-
 /* Whether the session's books have the record with this very range. */
 static inline bool hold_has_range(const struct seat *seat, const struct hold *h)
 {
