@@ -161,6 +161,10 @@ class Figure:
         ratio = None if ours is None or ours >= 100 else (100 - paper) / (100 - ours)
         self.claims.append((what + ", %", paper, ours, ratio, verdict(1, ratio, ratio is None or ours > 0, WITHIN)))
 
+    def sentence(self, what, paper, ours, holds):
+        """What the paper says without a ratio, such as a bound or an order of magnitude, and whether it holds here."""
+        self.claims.append((what, paper, ours, None, "reproduced" if holds else "not reproduced"))
+
     def given(self, what, paper, ours, field):
         """A number of the paper that a field of the model was derived from."""
         ratio = None if ours is None or not paper else ours / paper
@@ -243,7 +247,7 @@ Every figure here is simulated: the real lock code runs in virtual time on a mod
 in `src/world/model.c`, each *stated* by the paper, *derived* from its numbers, found in its *artifact*, or *assumed*; none was fitted
 to a result. `scripts/figures` makes all figures, `bench/figures/NAME` makes one. A claim is *reproduced* when the ordering is the
 paper's and the ratio within 25 %; the scripts compute the verdicts. Reductions by a percentage are compared as factors. A claim that
-a number of the model was derived from is an *input* and gets no verdict. Papers print most results as pictures only, so the tables
+a number of the model was derived from is an *input* and gets no verdict. Claims without a ratio are judged by their sentence. Papers print most results as pictures only, so the tables
 have the numbers of their text.
 
 How it is measured: clients lock and unlock without a pause. After a warm-up, all operations that end within a window count. Verbs
