@@ -73,6 +73,7 @@ figures-quick: all
 	@scripts/figures --quick
 
 report:
+	@scripts/deps report
 	@scripts/evaluation
 	@scripts/report
 
