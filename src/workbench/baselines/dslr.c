@@ -22,6 +22,15 @@
 
 unsigned dslr_count_max = DSLR_COUNT_MAX;
 
+/* ShiftLock's artifact (dslr.rs) waits 1,862 ns for each client ahead, without a limit. */
+enum { WAIT_NS, WAIT_MAX_NS };
+
+static const struct design_knob knobs[] = {
+    [WAIT_NS] = {"wait-ns", 1, 1 * NS_PER_MS, TICKET_WAIT_NS},
+    [WAIT_MAX_NS] = {"wait-max-ns", 1, 1 * NS_PER_S, TICKET_WAIT_MAX_NS},
+    {0},
+};
+
 #define PAUSE_NS (50 * NS_PER_US) /* while the word is about to start anew: a few round trips */
 #define AGAIN 1                   /* the word starts anew: our ticket is void */
 
@@ -148,10 +157,11 @@ static int draw_if_free(const struct seat *seat, const struct hold *h)
 
 static int await_turn(const struct seat *seat, const struct hold *h, uint64_t drawn)
 {
+    const uint32_t *knob = seat->space->knobs.value;
     struct tickets mine = tickets_unpack(drawn), now = mine;
     uint64_t w = drawn, still = drawn, check_at = add_saturating(world_now(seat->world), seat->space->check_ns);
     while (!ticket_is_turn(mine, now, h->mode)) {
-        int rc = ticket_pause(seat, ticket_wait_ns(mine, now, h->mode));
+        int rc = ticket_pause(seat, ticket_wait_ns(mine, now, h->mode, knob[WAIT_NS], knob[WAIT_MAX_NS]));
         if (!rc)
             rc = fab_read64(seat->ep, word_addr(seat, h->index), &w);
         if (!rc && is_marked(w))
@@ -303,5 +313,6 @@ const struct design design_dslr = {
     .tolerates = FAULTS_ALL,
     .needs = FAB_ATOMIC128, /* word and life are counted anew at once */
     .instead = "drtm",
+    .knobs = knobs,
     DSLR_COMMON,
 };

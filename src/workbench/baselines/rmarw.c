@@ -17,6 +17,12 @@
 
 unsigned rmarw_counters = 1;
 
+/* ShiftLock's artifact (rma_rw.rs): a writer READs the counter before and after it moves it to "writing", and before it moves it
+ * back. */
+enum { READS };
+
+static const struct design_knob knobs[] = {[READS] = {"reads", 0, 1, 0}, {0}};
+
 #define WRITERS_MAX 16 /* in a row, while the counters stay at "writing" */
 #define WRITING (UINT64_C(1) << 63)
 #define WATCH_WRITING FIELD_MASK(32, 32)
@@ -41,6 +47,13 @@ static int wait_while(const struct seat *seat, fab_addr addr, uint64_t mask, uin
 {
     int rc = fab_wait(seat->ep, addr, mask, value & mask, DEADLINE_NEVER);
     return rc == -ECANCELED ? 0 : rc;
+}
+
+/* What only costs time: the atomic beside it decides. */
+static int look(const struct seat *seat, fab_addr addr)
+{
+    uint64_t value;
+    return seat->space->knobs.value[READS] ? fab_read64(seat->ep, addr, &value) : 0;
 }
 
 /* ---- readers ---- */
@@ -91,6 +104,9 @@ static int to_readers(const struct seat *seat, uint64_t index, unsigned n)
     int rc = 0;
     for (unsigned i = 0; i < n && !rc; i++) {
         uint64_t old;
+        rc = look(seat, counter_addr(seat, index, i));
+        if (rc)
+            break;
         rc = fab_faa64(seat->ep, counter_addr(seat, index, i), WRITING, &old); /* adding 2^63 again clears the bit */
         assert(rc || old & WRITING);
         fab_wake(seat->ep, counter_addr(seat, index, i), WATCH_WRITING, UINT32_MAX);
@@ -103,11 +119,14 @@ static int to_writing(const struct seat *seat, uint64_t index, bool once)
 {
     for (unsigned i = 0; i < rmarw_counters; i++) {
         fab_addr addr = counter_addr(seat, index, i);
-        for (;;) {
+        int rc = look(seat, addr);
+        while (!rc) {
             uint64_t old;
-            int rc = fab_cas64(seat->ep, addr, 0, WRITING, &old);
-            if (!rc && !old)
+            rc = fab_cas64(seat->ep, addr, 0, WRITING, &old);
+            if (!rc && !old) {
+                rc = look(seat, addr);
                 break;
+            }
             assert(rc || !(old & WRITING));
             if (!rc && once) {
                 rc = to_readers(seat, index, i);
@@ -115,9 +134,9 @@ static int to_writing(const struct seat *seat, uint64_t index, bool once)
             }
             if (!rc)
                 rc = wait_while(seat, addr, LOWER, old);
-            if (rc)
-                return rc;
         }
+        if (rc)
+            return rc;
     }
     return 0;
 }
@@ -208,6 +227,7 @@ static int rmarw_peek(const struct seat *seat, uint64_t index, struct lock_view 
 
 const struct design design_rmarw = {
     .name = "rmarw",
+    .knobs = knobs,
     .summary = "RMA-RW: counted readers, writers in an MCS queue",
     .kind = DESIGN_BASELINE,
     .features = DESIGN_EXCLUSIVE | DESIGN_SHARED,
