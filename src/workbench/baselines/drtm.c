@@ -15,12 +15,12 @@
 
 #define CLOCKS_NS (50 * NS_PER_US)
 /* ShiftLock's artifact (drtm.rs) has leases of 1 ms, of which 500 us are left for the work of a client that shares one, and repeats
- * its compare-and-swap without a pause: read-ns=1000000,use-ns=500000,spin=1. */
-enum { READ_NS, USE_NS, SPIN };
+ * its compare-and-swap without a pause: read-us=1000,use-us=500,spin=1. */
+enum { READ_US, USE_US, SPIN };
 
 static const struct design_knob knobs[] = {
-    [READ_NS] = {"read-ns", 4 * CLOCKS_NS, 10 * NS_PER_MS, 400 * NS_PER_US}, /* several times what the clocks cost */
-    [USE_NS] = {"use-ns", 1, 10 * NS_PER_MS, 20 * NS_PER_US}, /* a lease that has less left is not shared; at most half of it */
+    [READ_US] = {"read-us", 4 * CLOCKS_NS / NS_PER_US, 10000, 400}, /* several times what the clocks cost */
+    [USE_US] = {"use-us", 1, 10000, 20}, /* a lease that has less left is not shared; at most half of it */
     [SPIN] = {"spin", 0, 1, 0},
     {0},
 };
@@ -49,7 +49,7 @@ static bool is_over(uint64_t word, uint64_t now)
 static bool is_shareable(const struct seat *seat, uint64_t word, uint64_t now)
 {
     const uint32_t *knob = seat->space->knobs.value;
-    return !(word & WRITER) && now + min_u64(knob[USE_NS], knob[READ_NS] / 2) + CLOCKS_NS < word;
+    return !(word & WRITER) && now + min_u64(knob[USE_US], knob[READ_US] / 2) * NS_PER_US + CLOCKS_NS < word;
 }
 
 /* A compare-and-swap. If the connection breaks, reads the word to learn the outcome. *word is the word's value now, and the caller
@@ -97,7 +97,8 @@ static int drtm_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
         bool spin =
             tried && knob[SPIN] && deadline == DEADLINE_NEVER; /* looks by a compare-and-swap that takes a lock that is free */
         if (is_over(word, now) || spin) {
-            rc = move(seat, addr, is_over(word, now) ? word : 0, shared ? now + knob[READ_NS] : name_of(seat, h), &word);
+            rc =
+                move(seat, addr, is_over(word, now) ? word : 0, shared ? now + knob[READ_US] * NS_PER_US : name_of(seat, h), &word);
             tried = true;
             continue;
         }
