@@ -1,5 +1,5 @@
 # A short way to say what meson and the scripts do. `make help` lists the jobs.
-.PHONY: all demo check test test-rdma test-kernel coverage mutants hunt counted soak bench figures figures-quick install uninstall packages format clean help
+.PHONY: all demo check test test-rdma test-kernel coverage mutants hunt counted soak bench figures figures-quick report install uninstall packages format clean help
 
 all:
 	@scripts/deps build
@@ -72,6 +72,11 @@ figures: all
 figures-quick: all
 	@scripts/figures --quick
 
+report:
+	@scripts/deps report
+	@scripts/evaluation
+	@scripts/report
+
 install: all
 	@scripts/install $(PREFIX)
 
@@ -102,6 +107,7 @@ help:
 	@echo 'make bench    measure on this machine'
 	@echo 'make figures  the figures of the papers in the simulated cluster; writes docs/figures/ and docs/evaluation.md'
 	@echo 'make figures-quick  headline figures in shorter windows, in about five minutes; writes build/figures-quick'
+	@echo 'make report   the evaluation as one page for a browser, with plots: build/report.html'
 	@echo 'make install  install command, libraries, header, manual pages and completion; PREFIX=DIR, else /usr/local (DESTDIR is respected)'
 	@echo 'make uninstall  remove what was installed last'
 	@echo 'make packages build Debian packages in an empty Debian, install, use and remove them there; needs root; writes build/packages'

@@ -10,10 +10,13 @@ class Timeline(kit.Figure):
     columns = ()  # of the program's lines
 
     def series(self, *words):
-        done = kit.cached([PROGRAM, *words])
-        if done.returncode:
-            raise SystemExit(f"{self.name}: fisslock-timeline {' '.join(words)}: {done.stderr.strip()}")
-        rows = [tuple(map(float, line.split("\t"))) for line in done.stdout.splitlines()]
+        if kit.AGAIN:
+            rows = kit.earlier_series(self.name, f"fisslock-timeline {' '.join(words)}")
+        else:
+            done = kit.cached([PROGRAM, *words])
+            if done.returncode:
+                raise SystemExit(f"{self.name}: fisslock-timeline {' '.join(words)}: {done.stderr.strip()}")
+            rows = [tuple(map(float, line.split("\t"))) for line in done.stdout.splitlines()]
         self.rows.append((" ".join(words), rows))
         return rows
 

@@ -1,7 +1,7 @@
 """What the scripts of this folder share: running `pawl bench` in the simulated cluster, and writing a figure down.
 
-A figure is docs/figures/NAME.tsv (every row with the command that made it), NAME.svg (by gnuplot) and a section of
-docs/figures/README.md with the paper's numbers beside ours. Verdicts are computed, never typed: *reproduced* means that
+A figure is docs/figures/NAME.tsv (every row with the command that made it), NAME.svg (by gnuplot), NAME.json (what the picture shows,
+for scripts/report) and a section of docs/figures/README.md with the paper's numbers beside ours. Verdicts are computed, never typed: *reproduced* means that
 the ordering is the paper's and the ratio within 25 %. Reductions by a percentage are compared as factors. A claim that a number of
 the model was derived from is an input, and gets no verdict.
 """
@@ -19,6 +19,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 PAWL = os.environ.get("PAWL", os.path.join(ROOT, "build", "pawl"))
 FOLDER = os.environ.get("PAWL_FIGURES", os.path.join(ROOT, "docs", "figures"))
 WITHIN = 0.25
+AGAIN = "PAWL_FIGURES_AGAIN" in os.environ  # pages and pictures from the data of earlier runs; nothing is run
 QUICK = int(os.environ.get("PAWL_FIGURES_QUICK", "1"))  # windows and warm-ups are shorter by so much
 WIDTH = 132  # of the lines of a page
 COLUMNS = ["design", "clients", "locks", "ops", "goodput", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "fairness", "acquire_round_trips"]
@@ -29,6 +30,8 @@ STEPS = ["acquire_exclusive", "acquire_shared", "release"]
 def program(name):
     """The path of a program of bench/, which is built if need be: `make` alone does not."""
     build = os.path.dirname(PAWL)
+    if AGAIN:
+        return None
     subprocess.run(["ninja", "-C", build, "bench/" + name], check=True, stdout=subprocess.DEVNULL)
     return os.path.join(build, "bench", name)
 
@@ -84,6 +87,33 @@ def zipf_share(first, items, exponent):
     return weight(first) / weight(items)
 
 
+def lines_of(name):
+    """The cells of NAME.tsv; the first line has their names."""
+    with open(os.path.join(FOLDER, name + ".tsv"), encoding="utf-8") as f:
+        return [line.rstrip("\n").split("\t") for line in f if not line.startswith("#")]
+
+
+def earlier_series(name, command):
+    """What a program printed that NAME.tsv has by its command, in lines of numbers."""
+    return [tuple(map(json.loads, cells[1:])) for cells in lines_of(name)[1:] if cells[0] == command]
+
+
+@functools.lru_cache
+def earlier(name):
+    """The rows of NAME.tsv by their commands, as results of runs."""
+    rows = {}
+    head, *lines = lines_of(name)
+    if not {"command", *COLUMNS} <= set(head):
+        sys.exit(f"{name}.tsv is of an earlier form: run the figure")
+    for line in lines:
+        row = dict(zip(head, line))
+        value = {name: text if name in ("label", "design", "model", "command") else None if text == "-" else json.loads(text)
+                 for name, text in row.items()}
+        rows[row["command"]] = {**{c: value[c] for c in COLUMNS}, "per_cycle": {v: value[v] for v in VERBS},
+                                "mean_ns": {s: value[s + "_ns"] for s in STEPS}, "model": {"name": row["model"]}, **value.get("more", {})}
+    return rows
+
+
 def shorter(time):
     """A time with its unit, divided for a quick look."""
     count, unit = re.fullmatch(r"([0-9.]+)([a-z]*)", str(time)).groups()
@@ -91,8 +121,9 @@ def shorter(time):
 
 
 class Figure:
-    def __init__(self, name, title, model):
-        self.name, self.title, self.model = name, title, model
+    def __init__(self, name, title, model, keeps=()):
+        """keeps: members of a run's result that the figure needs beside the columns of its table."""
+        self.name, self.title, self.model, self.keeps = name, title, model, keeps
         self.rows, self.missing, self.claims, self.notes = [], set(), [], []
 
     # ---- running ----
@@ -104,6 +135,8 @@ class Figure:
             if QUICK > 1 and option in ("seconds", "warmup"):
                 value = shorter(value)
             words += ["--" + option.replace("_", "-")] + ([] if value is True else [str(value)])
+        if AGAIN:
+            return self._again(design, label, words, options)
         done = cached([PAWL, *words, "--json"])
         if done.returncode == 2 and "no design" in done.stderr:
             self.missing.add(design)
@@ -119,6 +152,17 @@ class Figure:
         self.rows.append(result)
         return result
 
+    def _again(self, design, label, words, options):
+        result = earlier(self.name).get("pawl " + " ".join(words))
+        if not result and "reads" in options:
+            return self.run(design, label, **{k: v for k, v in options.items() if k != "reads"})
+        if result and not set(self.keeps) <= set(result):
+            sys.exit(f"{self.name}.tsv is of an earlier form, without {', '.join(self.keeps)}: run the figure")
+        if not result:
+            sys.exit(f"{self.name}.tsv has no run of pawl {' '.join(words)}: run the figure")
+        self.rows.append({**result, "label": label or design, "command": "pawl " + " ".join(words)})
+        return self.rows[-1]
+
     # ---- claims ----
 
     def claim(self, what, paper, ours, ordered=True, within=WITHIN):
@@ -131,6 +175,10 @@ class Figure:
         """Below something else by so many per cent; 90 % for 80 % is a factor of 10 for 5."""
         ratio = None if ours is None or ours >= 100 else (100 - paper) / (100 - ours)
         self.claims.append((what + ", %", paper, ours, ratio, verdict(1, ratio, ratio is None or ours > 0, WITHIN)))
+
+    def sentence(self, what, paper, ours, holds):
+        """What the paper says without a ratio, such as a bound or an order of magnitude, and whether it holds here."""
+        self.claims.append((what, paper, ours, None, "reproduced" if holds else "not reproduced"))
 
     def given(self, what, paper, ours, field):
         """A number of the paper that a field of the model was derived from."""
@@ -146,6 +194,8 @@ class Figure:
         os.makedirs(FOLDER, exist_ok=True)
         self._tsv()
         self._svg(plot)
+        with open(os.path.join(FOLDER, self.name + ".json"), "w", encoding="utf-8") as out:
+            out.write(json_lines({"title": self.title, "model": self.model, **plot.shown}))
         self._section()
         print(f"{self.name}: {len(self.rows)} runs")
         for what, paper, ours, _, judged in self.claims:
@@ -154,11 +204,12 @@ class Figure:
     def _tsv(self):
         with open(os.path.join(FOLDER, self.name + ".tsv"), "w", encoding="utf-8") as out:
             print(f"# {self.title}. Simulated, model {self.model}.", file=out)
-            print("\t".join(["label", *COLUMNS, *VERBS, *(s + "_ns" for s in STEPS), "model", "command"]), file=out)
+            print("\t".join(["label", *COLUMNS, *VERBS, *(s + "_ns" for s in STEPS), "model", *(["more"] if self.keeps else []), "command"]), file=out)
             for r in self.rows:
                 values = [r["label"]] + [r[c] for c in COLUMNS] + [r["per_cycle"][v] for v in VERBS]
                 values += ["-" if r["mean_ns"][s] is None else r["mean_ns"][s] for s in STEPS]
-                print("\t".join(map(str, values + [r["model"]["name"], r["command"]])), file=out)
+                more = [json.dumps({k: r[k] for k in self.keeps}, separators=(",", ":"))] if self.keeps else []
+                print("\t".join(map(str, values + [r["model"]["name"], *more, r["command"]])), file=out)
 
     def _svg(self, plot):
         svg = os.path.join(FOLDER, self.name + ".svg")
@@ -211,7 +262,7 @@ Every figure here is simulated: the real lock code runs in virtual time on a mod
 in `src/world/model.c`, each *stated* by the paper, *derived* from its numbers, found in its *artifact*, or *assumed*; none was fitted
 to a result. `scripts/figures` makes all figures, `bench/figures/NAME` makes one. A claim is *reproduced* when the ordering is the
 paper's and the ratio within 25 %; the scripts compute the verdicts. Reductions by a percentage are compared as factors. A claim that
-a number of the model was derived from is an *input* and gets no verdict. Papers print most results as pictures only, so the tables
+a number of the model was derived from is an *input* and gets no verdict. Claims without a ratio are judged by their sentence. Papers print most results as pictures only, so the tables
 have the numbers of their text.
 
 How it is measured: clients lock and unlock without a pause. After a warm-up, all operations that end within a window count. Verbs
@@ -220,6 +271,16 @@ per operation are all verbs of the window divided by these operations. The desig
 
 ShiftLock's bank (4.5, Figure 11) and FissLock's run on a real Redis: `scripts/bank`.
 """
+
+
+def json_lines(value):
+    """JSON in lines of about WIDTH columns."""
+    lines = [""]
+    for token in re.findall(r'"(?:[^"\\]|\\.)*"|[^",]+|,', json.dumps(value, separators=(",", ":"))):
+        lines[-1] += token
+        if token == "," and len(lines[-1]) > WIDTH - 20:
+            lines.append("")
+    return "\n".join(lines) + "\n"
 
 
 def put_section(name, text):
@@ -270,6 +331,7 @@ def lines_plot(panels, xlabel, ylabel, log="", columns=2):
             out.append("plot " + ", ".join(parts) if parts else "clear")
         return "\n".join(out + ["unset multiplot"]) + "\n"
 
+    plot.shown = {"lines": panels, "x": xlabel, "y": ylabel, "log": log}
     return plot
 
 
@@ -290,6 +352,7 @@ def bars_plot(groups, ylabel, log=False):
         parts = [f"'{path}' using {i + 2}:xtic(1) title {quoted(b)}" for i, b in enumerate(bars)]
         return "\n".join(out + ["plot " + ", ".join(parts)]) + "\n"
 
+    plot.shown = {"bars": groups, "y": ylabel, "log": "y" if log else ""}
     return plot
 
 

@@ -9,8 +9,11 @@ PROGRAM = kit.program("netlock-timeline")
 
 class Timeline(kit.Figure):
     def series(self, *words):
-        out = subprocess.run([PROGRAM, *words], capture_output=True, text=True, check=True).stdout
-        rows = [tuple(map(int, line.split("\t"))) for line in out.splitlines()]
+        if kit.AGAIN:
+            rows = kit.earlier_series(self.name, f"netlock-timeline {' '.join(words)}")
+        else:
+            out = subprocess.run([PROGRAM, *words], capture_output=True, text=True, check=True).stdout
+            rows = [tuple(map(int, line.split("\t"))) for line in out.splitlines()]
         self.rows.append((" ".join(words), rows))
         return rows
 

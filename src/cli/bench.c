@@ -21,6 +21,7 @@
 #define SIM_SECONDS_NS (20 * NS_PER_MS)
 #define SHM_ROUNDS 3
 #define DEFAULT_LOCKS 1000
+#define LEASE_MIN_NS (2 * NS_PER_MS) /* of the simulation: sessions renew theirs in time */
 
 static struct bench_params params = {
     .workload = {.locks = DEFAULT_LOCKS, .seed = 1, .units = LAYOUT_RANGE_UNITS, .hot_every_ns = 300 * NS_PER_MS}};
@@ -28,10 +29,10 @@ static struct bench_params params = {
 /* Other options, and those that params depends on in more than one way. */
 static struct {
     const char *designs, *on, *model, *set, *tune, *range, *io, *space, *wire, *provider;
-    uint64_t nodes, lock_nodes, clients, rounds;
+    uint64_t nodes, lock_nodes, racks, clients, rounds;
     bool json;
-    bool design_seen, nodes_seen, lock_nodes_seen, warmup_seen, clients_seen, seconds_seen, rounds_seen, units_seen, held_seen,
-        max_units_seen;
+    bool design_seen, nodes_seen, lock_nodes_seen, racks_seen, lease_seen, warmup_seen, clients_seen, seconds_seen, rounds_seen,
+        units_seen, held_seen, max_units_seen;
 } opts = {.designs = "word", .on = "shm"};
 
 static struct bench_txn_options txns;
@@ -72,6 +73,10 @@ static const struct arg table[] = {
     {"io", 0, ARG_STRING, "WORKLOAD", "sim: btio, oltp or io500: ranges, and data moved under them", &opts.io, NULL},
     {"room", 0, ARG_U64, "N", "sim, fisslock: locks that fit into the switch; servers decide the others; default all", &params.room,
      NULL},
+    {"racks", 0, ARG_U64, "N", "sim, fisslock-racks and netlock-switches: racks with a switch each; default 2", &opts.racks,
+     &opts.racks_seen},
+    {"lease", 0, ARG_DURATION, "TIME", "sim: the lock lease; default the model's, and of packet designs one that does not end",
+     &params.lease_ns, &opts.lease_seen},
     {"hotspot", 0, ARG_U64, "N", "sim, packet designs: half of the operations are on N locks; default 0", &params.workload.hot,
      NULL},
     {"hotspot-every", 0, ARG_DURATION, "S", "time after which the hotspot moves to other locks and back; default 300ms",
@@ -314,6 +319,24 @@ static int out_of_bounds(const char *option, uint64_t min, uint64_t max)
     return args_complain(&usage, "--%s must be between %" PRIu64 " and %" PRIu64, option, min, max);
 }
 
+/* Racks, and for how long their locks are leased. */
+static int choose_racks(struct bench_params *p)
+{
+    if ((opts.racks_seen || opts.lease_seen) && !p->simulated)
+        return args_complain(&usage, "--%s is for --on sim", opts.racks_seen ? "racks" : "lease");
+    if (opts.lease_seen && p->lease_ns < LEASE_MIN_NS)
+        return args_complain(&usage, "--lease must be at least 2ms");
+    if (opts.racks_seen && (opts.racks < 2 || opts.racks > RACKS_MAX))
+        return out_of_bounds("racks", 2, RACKS_MAX);
+    for (unsigned i = 0; i < p->design_count && opts.racks_seen; i++)
+        if (!p->designs[i]->packet || !packet_divides(p->designs[i]->packet))
+            return args_complain(
+                &usage, "the locks of '%s' are not divided among racks: --racks is for fisslock-racks and netlock-switches",
+                p->designs[i]->name);
+    p->racks = (unsigned)opts.racks;
+    return 0;
+}
+
 /* Hosts and clients. */
 static int choose_members(struct bench_params *p)
 {
@@ -458,6 +481,8 @@ static int choose(struct bench_params *p)
         status = choose_designs(p);
     if (!status)
         status = choose_knobs(p);
+    if (!status)
+        status = choose_racks(p);
     if (!status)
         status = choose_members(p);
     if (!status)

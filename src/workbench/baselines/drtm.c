@@ -14,8 +14,17 @@
 #include <errno.h>
 
 #define CLOCKS_NS (50 * NS_PER_US)
-#define READ_NS (400 * NS_PER_US) /* a lease: some hundred round trips, several times what the clocks cost */
-#define USE_NS (20 * NS_PER_US)   /* a lease that has less left is not worth sharing */
+/* ShiftLock's artifact (drtm.rs) has leases of 1 ms, of which 500 us are left for the work of a client that shares one, and repeats
+ * its compare-and-swap without a pause: read-us=1000,use-us=500,spin=1. */
+enum { READ_US, USE_US, SPIN };
+
+static const struct design_knob knobs[] = {
+    [READ_US] = {"read-us", 4 * CLOCKS_NS / NS_PER_US, 10000, 400}, /* several times what the clocks cost */
+    [USE_US] = {"use-us", 1, 10000, 20}, /* a lease that has less left is not shared; at most half of it */
+    [SPIN] = {"spin", 0, 1, 0},
+    {0},
+};
+
 #define WRITER (UINT64_C(1) << 63)
 #define PAUSE_MIN_NS (2 * NS_PER_US)
 #define PAUSE_MAX_NS (64 * NS_PER_US)
@@ -37,9 +46,10 @@ static bool is_over(uint64_t word, uint64_t now)
 }
 
 /* Whether enough of the lease is left for another reader. */
-static bool is_shareable(uint64_t word, uint64_t now)
+static bool is_shareable(const struct seat *seat, uint64_t word, uint64_t now)
 {
-    return !(word & WRITER) && now + USE_NS + CLOCKS_NS < word;
+    const uint32_t *knob = seat->space->knobs.value;
+    return !(word & WRITER) && now + min_u64(knob[USE_US], knob[READ_US] / 2) * NS_PER_US + CLOCKS_NS < word;
 }
 
 /* A compare-and-swap. If the connection breaks, reads the word to learn the outcome. *word is the word's value now, and the caller
@@ -74,16 +84,22 @@ static int drtm_acquire(const struct seat *seat, struct hold *h, uint64_t deadli
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
     bool shared = h->mode == PAWL_SHARED;
+    const uint32_t *knob = seat->space->knobs.value;
     uint64_t word = 0, pause_ns = PAUSE_MIN_NS;
+    bool tried = false;
     int rc = hold_publish(seat, h, record_named(h->mode)); /* so that inspection shows the holder */
     while (!rc) {                                          /* begins as if the lock were free */
         uint64_t now = world_now(seat->world);
-        if (shared ? is_shareable(word, now) : word == name_of(seat, h)) {
+        if (shared ? is_shareable(seat, word, now) : word == name_of(seat, h)) {
             h->token = shared ? word : 0; /* not a fencing token: the end of the lease */
             return 0;
         }
-        if (is_over(word, now)) {
-            rc = move(seat, addr, word, shared ? now + READ_NS : name_of(seat, h), &word);
+        bool spin =
+            tried && knob[SPIN] && deadline == DEADLINE_NEVER; /* looks by a compare-and-swap that takes a lock that is free */
+        if (is_over(word, now) || spin) {
+            rc =
+                move(seat, addr, is_over(word, now) ? word : 0, shared ? now + knob[READ_US] * NS_PER_US : name_of(seat, h), &word);
+            tried = true;
             continue;
         }
         rc = wait_turn(seat, word, &pause_ns, deadline);
@@ -135,6 +151,7 @@ static int drtm_peek(const struct seat *seat, uint64_t index, struct lock_view *
 
 const struct design design_drtm = {
     .name = "drtm",
+    .knobs = knobs,
     .summary = "DrTM: writers by compare-and-swap, readers by leases",
     .kind = DESIGN_BASELINE,
     .features = DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TIMEOUT,

@@ -20,8 +20,15 @@
 
 #include <errno.h>
 
-enum { COUNT_MAX };
-static const struct design_knob knobs[] = {[COUNT_MAX] = {"count-max", 8, DSLR_COUNT_MAX, DSLR_COUNT_MAX}, {0}};
+/* Waits as in ShiftLock's artifact (dslr.rs): 1,862 ns for each client ahead, without a limit. */
+enum { COUNT_MAX, WAIT_NS, WAIT_MAX_NS };
+
+static const struct design_knob knobs[] = {
+    [COUNT_MAX] = {"count-max", 8, DSLR_COUNT_MAX, DSLR_COUNT_MAX},
+    [WAIT_NS] = {"wait-ns", 1, 1 * NS_PER_MS, TICKET_WAIT_NS},
+    [WAIT_MAX_NS] = {"wait-max-ns", 1, 1 * NS_PER_S, TICKET_WAIT_MAX_NS},
+    {0},
+};
 
 #define PAUSE_NS (50 * NS_PER_US) /* while the word is about to start anew: a few round trips */
 #define AGAIN 1                   /* the word starts anew: our ticket is void */
@@ -154,10 +161,11 @@ static int draw_if_free(const struct seat *seat, const struct hold *h)
 
 static int await_turn(const struct seat *seat, const struct hold *h, uint64_t drawn)
 {
+    const uint32_t *knob = seat->space->knobs.value;
     struct tickets mine = tickets_unpack(drawn), now = mine;
     uint64_t w = drawn, still = drawn, check_at = add_saturating(world_now(seat->world), seat->space->check_ns);
     while (!ticket_is_turn(mine, now, h->mode)) {
-        int rc = ticket_pause(seat, ticket_wait_ns(mine, now, h->mode));
+        int rc = ticket_pause(seat, ticket_wait_ns(mine, now, h->mode, knob[WAIT_NS], knob[WAIT_MAX_NS]));
         if (!rc)
             rc = fab_read64(seat->ep, word_addr(seat, h->index), &w);
         if (!rc && is_marked(w))

@@ -17,8 +17,10 @@
 
 #define COUNTERS_MAX 7 /* words that count readers */
 
-enum { COUNTERS };
-static const struct design_knob knobs[] = {[COUNTERS] = {"counters", 1, COUNTERS_MAX, 1}, {0}};
+/* `reads` as in ShiftLock's artifact (rma_rw.rs): a writer READs the counter before and after it moves it to "writing", and before
+ * it moves it back. */
+enum { COUNTERS, READS };
+static const struct design_knob knobs[] = {[COUNTERS] = {"counters", 1, COUNTERS_MAX, 1}, [READS] = {"reads", 0, 1, 0}, {0}};
 
 #define WRITERS_MAX 16 /* in a row, while the counters stay at "writing" */
 #define WRITING (UINT64_C(1) << 63)
@@ -49,6 +51,13 @@ static int wait_while(const struct seat *seat, fab_addr addr, uint64_t mask, uin
 static unsigned counters_of(const struct seat *seat)
 {
     return seat->space->knobs.value[COUNTERS];
+}
+
+/* What only costs time: the atomic beside it decides. */
+static int look(const struct seat *seat, fab_addr addr)
+{
+    uint64_t value;
+    return seat->space->knobs.value[READS] ? fab_read64(seat->ep, addr, &value) : 0;
 }
 
 /* ---- readers ---- */
@@ -99,6 +108,9 @@ static int to_readers(const struct seat *seat, uint64_t index, unsigned n)
     int rc = 0;
     for (unsigned i = 0; i < n && !rc; i++) {
         uint64_t old;
+        rc = look(seat, counter_addr(seat, index, i));
+        if (rc)
+            break;
         rc = fab_faa64(seat->ep, counter_addr(seat, index, i), WRITING, &old); /* adding 2^63 again clears the bit */
         assert(rc || old & WRITING);
         fab_wake(seat->ep, counter_addr(seat, index, i), WATCH_WRITING, UINT32_MAX);
@@ -111,11 +123,14 @@ static int to_writing(const struct seat *seat, uint64_t index, bool once)
 {
     for (unsigned i = 0; i < counters_of(seat); i++) {
         fab_addr addr = counter_addr(seat, index, i);
-        for (;;) {
+        int rc = look(seat, addr);
+        while (!rc) {
             uint64_t old;
-            int rc = fab_cas64(seat->ep, addr, 0, WRITING, &old);
-            if (!rc && !old)
+            rc = fab_cas64(seat->ep, addr, 0, WRITING, &old);
+            if (!rc && !old) {
+                rc = look(seat, addr);
                 break;
+            }
             assert(rc || !(old & WRITING));
             if (!rc && once) {
                 rc = to_readers(seat, index, i);
@@ -123,9 +138,9 @@ static int to_writing(const struct seat *seat, uint64_t index, bool once)
             }
             if (!rc)
                 rc = wait_while(seat, addr, LOWER, old);
-            if (rc)
-                return rc;
         }
+        if (rc)
+            return rc;
     }
     return 0;
 }
@@ -216,6 +231,7 @@ static int rmarw_peek(const struct seat *seat, uint64_t index, struct lock_view 
 
 const struct design design_rmarw = {
     .name = "rmarw",
+    .knobs = knobs,
     .summary = "RMA-RW: counted readers, writers in an MCS queue",
     .kind = DESIGN_BASELINE,
     .features = DESIGN_EXCLUSIVE | DESIGN_SHARED,

@@ -92,7 +92,7 @@ int ticket_lock_at(const struct seat *seat, fab_addr addr, enum pawl_mode mode, 
     int rc = once ? try_once(seat, addr, mode, &drawn) : draw(seat, addr, mode, &drawn);
     struct tickets mine = tickets_unpack(drawn), now = mine;
     while (!rc && !ticket_is_turn(mine, now, mode)) {
-        rc = ticket_pause(seat, ticket_wait_ns(mine, now, mode));
+        rc = ticket_pause(seat, ticket_wait_ns(mine, now, mode, TICKET_WAIT_NS, TICKET_WAIT_MAX_NS));
         if (!rc)
             rc = fab_read64(seat->ep, addr, &w);
         if (!rc)

@@ -51,12 +51,13 @@ static inline bool ticket_is_turn(struct tickets mine, struct tickets now, enum 
     return now.n_x == mine.max_x && (mode == PAWL_SHARED || now.n_s == mine.max_s);
 }
 
-/* How long to wait until the next read: in proportion to the number of clients ahead. */
-static inline uint64_t ticket_wait_ns(struct tickets mine, struct tickets now, enum pawl_mode mode)
+/* How long to wait until the next read: `each_ns` for every client ahead. */
+static inline uint64_t ticket_wait_ns(struct tickets mine, struct tickets now, enum pawl_mode mode, uint64_t each_ns,
+                                      uint64_t most_ns)
 {
     unsigned writers = mine.max_x - now.n_x, readers = mine.max_s - now.n_s;
     unsigned before = mode == PAWL_SHARED ? writers : writers + readers;
-    return min_u64((before ? before : 1) * TICKET_WAIT_NS, TICKET_WAIT_MAX_NS);
+    return min_u64((before ? before : 1) * each_ns, most_ns);
 }
 
 #endif

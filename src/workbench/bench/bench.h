@@ -54,6 +54,8 @@ struct bench_params {
     uint64_t seconds_ns; /* of one round, virtual in the simulation; */
     uint64_t ops;        /* or, if not 0, so many operations of all clients together */
     uint64_t room;       /* simulated: locks that the switch of a design with servers for the others has room for; 0: all */
+    unsigned racks;      /* simulated, designs whose locks are divided among switches: so many; 0: the default */
+    uint64_t lease_ns;   /* simulated; 0: the model's, and for packet designs none that could end */
     uint64_t series_ns;  /* simulated: count operations by intervals of so long; 0: do not */
     unsigned rounds;
     const volatile sig_atomic_t *interrupted; /* a signal came: finish with the rounds so far */

@@ -229,8 +229,9 @@ static struct rack_params rack_of(struct bench_rack *b)
 {
     const struct bench_params *p = b->window.params;
     unsigned cores = (unsigned)model_get(p->model, MODEL_server_cores);
-    bool spread = b->window.design->packet->on_hosts; /* as many cores, but on all hosts */
-    unsigned servers = spread ? p->nodes : 1;
+    bool spread = b->window.design->packet->on_hosts;                              /* as many cores, but on all hosts */
+    unsigned parts = b->window.design->packet->divides && p->racks ? p->racks : 1; /* each has a server of its own */
+    unsigned servers = spread ? p->nodes : parts;
     return (struct rack_params){
         .design = b->window.design,
         .knobs = bench_knobs(p, b->window.design),
@@ -239,12 +240,13 @@ static struct rack_params rack_of(struct bench_rack *b)
         .clients = p->clients,
         .hosts = p->nodes,
         .servers = servers,
+        .racks = p->racks,
         .switch_locks = b->window.design->packet->spills && p->room < p->workload.locks ? p->room : 0,
         .cores = spread ? (cores + servers - 1) / servers : cores,
         .pool_cores = b->window.design->packet->switch_packet ? 1 : 0, /* FissLock 7.1: one core of each node for its agents */
         .tasks = 1,
         .seed = p->workload.seed + b->window.round,
-        .lease_ns = LEASE_NS,
+        .lease_ns = p->lease_ns ? p->lease_ns : LEASE_NS,
         .retry_ns = RETRY_NS,
         .work = work,
         .user = b,

@@ -372,6 +372,13 @@ static bool work(struct cluster_task *t)
     return true;
 }
 
+static uint64_t lease_of(const struct bench_sim *b)
+{
+    const struct bench_params *p = b->window.params;
+    bool recovers = b->window.design->features & DESIGN_RECOVERY && !p->partitioned;
+    return !recovers ? LEASE_NONE_NS : p->lease_ns ? p->lease_ns : model_get(p->model, MODEL_lease_ns);
+}
+
 static struct cluster_params cluster_of(struct bench_sim *b)
 {
     const struct bench_params *p = b->window.params;
@@ -393,8 +400,7 @@ static struct cluster_params cluster_of(struct bench_sim *b)
         .tasks = 1,
         .fabric_caps = SIM_FABRIC_CAPS,
         .seed = p->workload.seed + b->window.round,
-        .lease_ns =
-            b->window.design->features & DESIGN_RECOVERY && !p->partitioned ? model_get(p->model, MODEL_lease_ns) : LEASE_NONE_NS,
+        .lease_ns = lease_of(b),
         .work = work,
         .user = b,
     };
