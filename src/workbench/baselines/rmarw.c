@@ -237,7 +237,6 @@ const struct design design_rmarw = {
     .features = DESIGN_EXCLUSIVE | DESIGN_SHARED,
     .substrates = DESIGN_ON_SIM,
     .tolerates = BASELINE_TOLERATES_KNOWN,
-    .knobs = knobs,
     .lock_size = sizeof(struct rmarw_lock),
     .desc_size = sizeof(struct queue_desc),
     .acquire = rmarw_acquire,
