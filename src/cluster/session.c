@@ -50,6 +50,13 @@ static int describe(const struct seat *seat, uint32_t slot, const struct session
     return fab_write(seat->ep, at, &s.lease_ns, offsetof(struct slot, life) - offsetof(struct slot, lease_ns));
 }
 
+static int set_state(const struct seat *seat, uint32_t slot, uint64_t from, enum slot_state state)
+{
+    uint64_t old;
+    int rc = seat_sure_cas(seat, lease_addr(seat, slot), from, lease_word(state, lease_epoch(from), lease_stamp(from)), &old);
+    return rc ? rc : old == from;
+}
+
 /* Lease and proof change in one step, so that other sessions that see the slot taken know which peer to fence. 1: taken, *taken its
  * lease.
  */
@@ -60,9 +67,14 @@ static int claim(const struct seat *seat, uint32_t slot, const struct session_pa
     if (rc)
         return rc;
     uint64_t was = (uint64_t)expect;
-    if (lease_state(was) == SLOT_TAKEN && (uint64_t)(expect >> 64) == p->proof) {
-        *taken = was; /* its own: the connection broke before the answer came */
+    bool own = (uint64_t)(expect >> 64) == p->proof;
+    if (lease_state(was) == SLOT_TAKEN && own) {
+        *taken = was; /* the connection broke before the answer came */
         return 1;
+    }
+    if (lease_state(was) == SLOT_LOST && own && seat->me->claims == slot + 1) { /* likewise, and it took longer than a lease */
+        rc = set_state(seat, slot, was, SLOT_FREE);
+        return rc < 0 ? rc : 0;
     }
     if (lease_state(was) != SLOT_FREE)
         return 0;
@@ -117,13 +129,6 @@ static struct slot *slot_here(const struct seat *seat, uint32_t slot)
     return fab_shm_ptr(seat->ep, space_slot_addr(seat->space, slot));
 }
 
-static int set_state(const struct seat *seat, uint32_t slot, uint64_t from, enum slot_state state)
-{
-    uint64_t old;
-    int rc = seat_sure_cas(seat, lease_addr(seat, slot), from, lease_word(state, lease_epoch(from), lease_stamp(from)), &old);
-    return rc ? rc : old == from;
-}
-
 /* Declared lost before it was used: there is nothing to recover, and others would leave the slot alone until this process ends. */
 static void give_back(const struct seat *seat, uint32_t slot, uint64_t taken)
 {
@@ -144,6 +149,7 @@ static int try_slot(struct seat *seat, uint32_t slot, const struct session_param
         if (lease_state(lease) != SLOT_FREE || life_take(slot_here(seat, slot)))
             return 0;
     }
+    seat->me->claims = slot + 1;
     int rc = claim(seat, slot, p, &taken);
     if (rc > 0) {
         rc = move_in(seat, slot, taken, p);
@@ -155,6 +161,8 @@ static int try_slot(struct seat *seat, uint32_t slot, const struct session_param
     }
     if (rc <= 0 && kernel)
         life_drop(slot_here(seat, slot));
+    if (rc >= 0)
+        seat->me->claims = 0;
     return rc;
 }
 
@@ -182,9 +190,10 @@ int session_open(struct seat *seat, const struct session_params *p)
     seat->me->lease = &seat->me->lease_copy;
     if (p->place)
         return move_in_assigned(seat, p);
-    /* Sessions that open at the same time start at different slots. One that tries again starts at the same slot, and finds the one
-     * that it claimed when the connection broke. */
-    uint32_t start = (uint32_t)(mix64(p->proof) % seat->space->slot_count);
+    /* Sessions that open at the same time start at different slots. One that tries again starts at the slot that it may have
+     * claimed when the connection broke: a slot before it may be free by now, and no session frees a second slot of a live client.
+     */
+    uint32_t start = seat->me->claims ? seat->me->claims - 1 : (uint32_t)(mix64(p->proof) % seat->space->slot_count);
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < seat->space->slot_count; i++) {
             int rc = try_slot(seat, (start + i) % seat->space->slot_count, p);

@@ -147,6 +147,11 @@ int main(void)
         run_clean(&sum, design_named(kept_of_swarm[i].design), FAULTS_ALL, kept_of_swarm[i].seed);
         CHECK(sum.total.events - before <= kept_of_swarm[i].events_max);
     }
+    run_on_nodes = true;
+    run_campaign = 0;
+    run_model = NULL;
+    printf("shiftlock seed 51000292 on a node: a client whose connection broke while it opened a session had two slots\n");
+    run_clean(&sum, design_named("shiftlock"), FAULTS_ALL, 51000292);
     print_sum("kept seeds", &sum);
     return 0;
 }

@@ -28,6 +28,12 @@ static inline void execute(struct fab_op *op)
         break;
     default:
         CHECK_EQ(op->verb, FAB_CAS);
+        if (op->width == 16) {
+            memcpy(&op->old, at, sizeof op->old);
+            if (op->old == op->compare)
+                memcpy(at, &op->swap, sizeof op->swap);
+            break;
+        }
         CHECK_EQ(op->width, 8);
         op->old = *word;
         if (*word == (uint64_t)op->compare)

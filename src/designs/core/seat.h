@@ -201,6 +201,7 @@ struct session {
     uint32_t slot;
     uint32_t epoch;
     uint32_t insertions; /* of keys into the table, so far */
+    uint32_t claims;     /* while it opens: the slot that it may have claimed, + 1; 0: none */
     fab_addr home;       /* the first of its descriptors */
     uint64_t id;         /* unlike that of any other session of this process */
     uint64_t *shadow;    /* record_count words: what the records say. Shared memory: the records themselves; else a private copy */
