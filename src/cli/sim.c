@@ -93,8 +93,8 @@ static const struct args usage = {
         "fault at every point. It draws no random number, and says whether a schedule is left (docs/exhaustive.md).",
     .after =
         "Faults: loss, duplicate, reorder, delay, partition, pause, crash-client, crash-server, crash-switch, unknown, drift;\n"
-        "of a rack's coordinator: crash-coordinator, disk, operator, etcd. Of somebody who\n"
-        "records its packets and sends them again: replay.\n"
+        "of a rack's coordinator: crash-coordinator, disk, operator, etcd; of a sender that records packets and sends them\n"
+        "again: replay.\n"
         "Capabilities, for one-sided designs: atomic128, masked-swap, masked-cas, masked-faa, cpu-atomic64, cpu-atomic128,\n"
         "order-mixed, order-write-after-read, wait. 'pawl sim --list' says what each design needs.\n"
         "Exit status: 0 no violation was found, 1 an invariant was violated or a client got stuck (the command that\n"
