@@ -155,10 +155,30 @@ void bench_window_progress(const struct bench_window *w)
     bench_progress(w->params, w->round, w->design, w->params->ops ? w->ops : now - min_u64(now, w->start_ns));
 }
 
+#define LOOK_NS (100 * NS_PER_US) /* of simulated time */
+#define PATIENCE_NS NS_PER_S      /* of real time: for clients to end what they do */
+
+static void look_for_signal(void *arg, uint64_t tag)
+{
+    struct bench_window *w = arg;
+    uint64_t now = world_clock(CLOCK_MONOTONIC);
+    if (*w->params->interrupted && !w->stop_ns)
+        w->stop_ns = now + PATIENCE_NS;
+    if (w->stop_ns && now >= w->stop_ns)
+        sim_stop(w->sim);
+    else
+        sim_at_background(w->sim, sim_now(w->sim) + LOOK_NS, look_for_signal, w, 0);
+}
+
+void bench_sim_watch(struct bench_window *w)
+{
+    look_for_signal(w, 0);
+}
+
 int bench_sim_verdict(const struct bench_window *w, enum sim_end end, unsigned clients_done, char why[BENCH_WHY_LEN])
 {
     unsigned clients = w->params->clients;
-    if (clients_done < clients) {
+    if (clients_done < clients && end != SIM_STOPPED) {
         snprintf(why, BENCH_WHY_LEN, "the simulation stopped (%d) with %u of %u clients done", (int)end, clients_done, clients);
         return -EIO;
     }

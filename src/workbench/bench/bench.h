@@ -162,7 +162,7 @@ struct bench_window {
     const struct bench_params *params;
     const struct design *design;
     unsigned round;
-    const struct sim *sim;
+    struct sim *sim;
     struct zipf zipf;
     struct validator *validators;
     uint64_t *counts;                       /* operations that count, by client */
@@ -170,7 +170,8 @@ struct bench_window {
     struct hist hist, types[TXN_TYPES_MAX]; /* of transactions by type, too */
     uint64_t start_ns, end_ns;              /* virtual: of the measuring, and of the last operation in it */
     uint64_t ops;
-    int error; /* the first that is not the loss of a session */
+    uint64_t stop_ns; /* real: a signal came, and the simulation ends then at the latest; 0: none came */
+    int error;        /* the first that is not the loss of a session */
     struct bench_round *out;
 };
 
@@ -196,6 +197,7 @@ uint64_t bench_core(struct bench_window *w, unsigned client, uint64_t ns);
 /* An operation that counts has ended. */
 void bench_count(struct bench_window *w, unsigned client, enum pawl_mode mode, uint64_t acquire_ns, uint64_t release_begin_ns);
 void bench_window_progress(const struct bench_window *w);
+void bench_sim_watch(struct bench_window *w); /* a signal ends the simulation, also if clients wait for locks in vain */
 
 /* A transaction has ended: had all its locks after so long, or was given up. */
 struct txn_run;

@@ -268,7 +268,10 @@ static int set_up(struct bench_rack *b, const struct bench_params *p, const stru
     for (unsigned i = 0; i < p->clients && p->workload.txn; i++)
         txn_start(&b->txns[i], p->workload.txn, i, p->clients, p->workload.seed + round);
     struct rack_params params = rack_of(b);
-    return rack_init(&b->rack, &params);
+    rc = rack_init(&b->rack, &params);
+    if (!rc)
+        bench_sim_watch(&b->window);
+    return rc;
 }
 
 static int run(struct bench_rack *b, char why[BENCH_WHY_LEN])

@@ -427,7 +427,10 @@ static int set_up(struct bench_sim *b, const struct bench_params *p, const struc
             txn_start(&b->clients[i].txns, p->workload.txn, i, p->clients, p->workload.seed + round);
     }
     struct cluster_params params = cluster_of(b);
-    return p->partitioned ? partition_init(&b->partition, &b->cluster, &params) : cluster_init(&b->cluster, &params);
+    rc = p->partitioned ? partition_init(&b->partition, &b->cluster, &params) : cluster_init(&b->cluster, &params);
+    if (!rc)
+        bench_sim_watch(&b->window);
+    return rc;
 }
 
 static int run(struct bench_sim *b, char why[BENCH_WHY_LEN])
