@@ -270,7 +270,7 @@ static void free_far(struct memory_session *m)
     free(m);
 }
 
-int memory_far_open(const struct net_where *w, const pawl_options *o, struct pawl **out)
+ONCE int memory_far_open(const struct net_where *w, const pawl_options *o, struct pawl **out)
 {
     struct memory_session *m = calloc(1, sizeof *m);
     if (!m)

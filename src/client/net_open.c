@@ -99,7 +99,7 @@ static void leave_again(struct net *n, const struct join_params *j, const struct
     udp_send(&n->udp, &out, 1);
 }
 
-static int join_and_create(struct net *n, const struct net_where *w, const char *path)
+ONCE static int join_and_create(struct net *n, const struct net_where *w, const char *path)
 {
     struct rack_welcome welcome;
     uint64_t stamp;
@@ -347,7 +347,7 @@ static int open_once(struct net_where w, const pawl_options *o, struct pawl **ou
     return 0;
 }
 
-int net_open(const char *place, const pawl_options *o, const struct knobs *knobs, struct pawl **out)
+ONCE int net_open(const char *place, const pawl_options *o, const struct knobs *knobs, struct pawl **out)
 {
     struct net_where w;
     int rc = net_where_parse(place, &w);

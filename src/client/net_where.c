@@ -54,7 +54,7 @@ int net_where_key(struct net_where *w, const char *path)
     return rc;
 }
 
-int net_where_parse(const char *place, struct net_where *w)
+ONCE int net_where_parse(const char *place, struct net_where *w)
 {
     const char *slash = strchr(place, '/'), *query = strchr(place, '?');
     memset(w, 0, sizeof *w);

@@ -403,7 +403,7 @@ static int open_first(struct nodes *s, uint64_t deadline)
     return 0;
 }
 
-int nodes_open(const struct net_where *w, const pawl_options *o, struct pawl **out)
+ONCE int nodes_open(const struct net_where *w, const pawl_options *o, struct pawl **out)
 {
     struct nodes *s = calloc(1, sizeof *s);
     if (!s)

@@ -137,7 +137,7 @@ static int by_index(const void *a, const void *b)
     return x->claim.holds != y->claim.holds ? (x->claim.holds ? -1 : 1) : 0;
 }
 
-int rack_look_open(const char *place, struct rack_look *l)
+ONCE int rack_look_open(const char *place, struct rack_look *l)
 {
     uint64_t from = 1;
     explain_nothing();

@@ -211,7 +211,7 @@ static int map_file(int fd, const char *path, const struct stat *st, struct segm
     return 0;
 }
 
-int segment_open(const char *path, struct segment **out)
+ONCE int segment_open(const char *path, struct segment **out)
 {
     struct stat st;
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -364,7 +364,7 @@ static int fill(int fd, const char *path, const struct layout_params *p)
     return rc;
 }
 
-int segment_create(const char *path, const struct layout_params *p, mode_t permissions)
+ONCE int segment_create(const char *path, const struct layout_params *p, mode_t permissions)
 {
     char dir[PATH_MAX], self[64];
     const char *slash = strrchr(path, '/');

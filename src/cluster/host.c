@@ -86,8 +86,8 @@ static const char *dirname_of(const char *path, char out[HOST_PATH_LEN])
     return dirname(out);
 }
 
-int host_create(const char *path, const struct rack_welcome *welcome, const struct coord_list *coordinators, struct net_addr self,
-                uint64_t stamp)
+ONCE int host_create(const char *path, const struct rack_welcome *welcome, const struct coord_list *coordinators,
+                     struct net_addr self, uint64_t stamp)
 {
     const struct coord_welcome *w = &welcome->said;
     const struct design *design = design_find(w->design);
@@ -164,7 +164,7 @@ static int refuse_memory(const char *path)
                    path, path, path);
 }
 
-int host_open(const char *path, struct host *h)
+ONCE int host_open(const char *path, struct host *h)
 {
     struct stat s;
     struct host_header header;

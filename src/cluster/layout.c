@@ -136,7 +136,7 @@ uint64_t layout_values(const struct layout_header *h)
     return bytes ? h->total_bytes - bytes : 0;
 }
 
-int layout_make(const struct layout_params *p, struct layout_header *out)
+ONCE int layout_make(const struct layout_params *p, struct layout_header *out)
 {
     if (!p->capacity || p->capacity > LAYOUT_CAPACITY_MAX || !p->sessions || p->sessions > SLOTS_MAX || !p->holds ||
         p->holds > RECORDS_MAX || p->keys < PAWL_KEYS_NAMED || p->keys > PAWL_KEYS_DENSE || p->caps >> FAB_CAPS ||

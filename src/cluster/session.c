@@ -89,7 +89,7 @@ static int claim(const struct seat *seat, uint32_t slot, const struct session_pa
 }
 
 /* `taken` may be LIVE if the client did not hear that it had moved in already. */
-static int move_in(struct seat *seat, uint32_t slot, uint64_t taken, const struct session_params *p)
+ONCE static int move_in(struct seat *seat, uint32_t slot, uint64_t taken, const struct session_params *p)
 {
     assert(lease_state(taken) == SLOT_TAKEN || lease_state(taken) == SLOT_LIVE); /* I6 */
     uint64_t old, live = lease_word(SLOT_LIVE, lease_epoch(taken), lease_stamp_for(seat, p->lease_ns));
@@ -174,7 +174,7 @@ static int move_in_assigned(struct seat *seat, const struct session_params *p)
     return place->slot < seat->space->slot_count ? move_in(seat, place->slot, place->lease, p) : -EINVAL;
 }
 
-int session_open(struct seat *seat, const struct session_params *p)
+ONCE int session_open(struct seat *seat, const struct session_params *p)
 {
     if (!p->place && !fab_has(seat->ep->caps, FAB_ATOMIC128))
         return -EOPNOTSUPP;

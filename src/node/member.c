@@ -174,7 +174,7 @@ static void learn_hosts(struct member *m, const volatile sig_atomic_t *stop)
     free(batch);
 }
 
-int member_open(struct member *m, const struct member_params *p)
+ONCE int member_open(struct member *m, const struct member_params *p)
 {
     uint64_t stamp, now;
     bool later;

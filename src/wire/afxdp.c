@@ -363,7 +363,7 @@ static int find_device(struct afxdp *a)
     return 0;
 }
 
-int afxdp_open(struct net_addr at, struct afxdp **out, char why[AFXDP_WHY])
+ONCE int afxdp_open(struct net_addr at, struct afxdp **out, char why[AFXDP_WHY])
 {
     if (!net_addr_is_v4(&at))
         return fail(why, "AF_XDP is for IPv4 here", -EAFNOSUPPORT);

@@ -80,7 +80,7 @@ static const char *take_line(char *line, struct seal_ring *r)
     return NULL;
 }
 
-int key_file_read(const char *path, struct seal_ring *out)
+ONCE int key_file_read(const char *path, struct seal_ring *out)
 {
     char text[FILE_BYTES], *rest = text;
     struct seal_ring r = {.count = 0};

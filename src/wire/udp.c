@@ -70,7 +70,7 @@ static struct net_addr net_addr_of(const union net_name *s)
 
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_" /* of host names */
 
-int net_addr_resolve(const char *text, struct net_addr *out)
+ONCE int net_addr_resolve(const char *text, struct net_addr *out)
 {
     char host[NI_MAXHOST];
     uint16_t port;

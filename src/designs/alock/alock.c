@@ -35,7 +35,7 @@ static int look_at_both(struct turn *t, uint64_t *own, uint64_t *other)
 static int look_before_try(struct turn *t)
 {
     for (bool looked_after = false;; looked_after = true) {
-        uint64_t w, other;
+        uint64_t w = 0, other = 0;
         int rc = look_at_both(t, &w, &other);
         uint64_t busy = rc ? 0 : alock_holder(w) ? alock_holder(w) : alock_holder(other);
         if (rc || (!busy && !alock_tail(w)))
