@@ -79,7 +79,7 @@ static void tick(struct net *n, struct udp *through)
     uint64_t next = n->host.design->tick(n->host.memory, now, out);
     host_leave(&n->host, out);
     __atomic_store_n(&h->tick_ns, min_u64(next, now + h->config.retry_ns), __ATOMIC_RELEASE);
-    /* What a lost datagram carried is due at the same moment, and leaves together again. Every second time it goes singly: the way
+    /* Packets of a lost datagram are due at the same moment, and leave together again. Every second time it goes singly: the way
      * may lose long datagrams. */
     if (__atomic_add_fetch(&n->ticks, 1, __ATOMIC_RELAXED) % 2)
         net_flush_together(n, through, out);

@@ -63,7 +63,7 @@ static uint64_t load(const struct sim_ep *ep, const uint64_t *word, fab_addr add
     return *word;
 }
 
-/* What an access costs: a line that another core has used since is transferred from there. A bucket forgets the line before. */
+/* The cost of an access: a line that another core has used since is transferred from there. A bucket forgets the line before. */
 static uint64_t access_ns(struct sim_ep *ep, fab_addr addr)
 {
     const struct sim *sim = ep->fabric->sim;

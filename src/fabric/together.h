@@ -19,7 +19,7 @@ typedef void (*together_fn)(void *ctx, unsigned i, struct fab_ep *ep);
 /* The stacks and endpoints of one task at a time. Made when first needed, kept for the next time. */
 struct together;
 
-/* What a session keeps for its calls: threads that call at the same moment have one each. Zero is an empty shelf. */
+/* The memory of a session for its calls: threads that call at the same moment have one each. Zero is an empty shelf. */
 #define TOGETHER_SHELVES 4u /* more threads at once than that do without */
 struct together_shelf {
     struct together *at[TOGETHER_SHELVES];

@@ -364,7 +364,7 @@ static void send_answers(struct coordinating *c, const struct service_answer *an
     }
 }
 
-/* What an operator changes, done or refused: shards that move, sessions that are broken. */
+/* Changes by an operator, done or refused: shards that move, sessions that are broken. */
 static void say_command(struct coordinating *c, const struct coord_packet *ask, const void *answer, struct net_addr from,
                         uint64_t now)
 {

@@ -67,7 +67,7 @@ void sim_switch_emit(struct sim_wire *wire, const struct sim_packet *packet);
 typedef void (*sim_wire_tap)(void *ctx, const struct sim_packet *packet, bool down);
 void sim_wire_watch(struct sim_wire *wire, sim_wire_tap tap, void *ctx);
 
-/* A packet that nobody has sent now: it arrives at the switch, or at packet->to (`down`), at that time. */
+/* A packet without a sender, such as a recorded one: it arrives at the switch, or at packet->to (`down`), at that time. */
 void sim_wire_inject(struct sim_wire *wire, const struct sim_packet *packet, bool down, uint64_t at_ns);
 
 /* Faults by hand. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a lost datagram with several packets costs: of ten locks that are taken and given back by one call each, one packet in ten
+/* The cost of a lost datagram with several packets: of ten locks that are taken and given back by one call each, one packet in ten
  * is lost. The same work is done with datagrams and with single packets, and all packets on the cables are counted. */
 #include "lib/rng.h"
 #include "tests/check.h"

@@ -53,7 +53,7 @@ static unsigned counters_of(const struct seat *seat)
     return seat->space->knobs.value[COUNTERS];
 }
 
-/* What only costs time: the atomic beside it decides. */
+/* A READ that only costs time: the atomic beside it decides. */
 static int look(const struct seat *seat, fab_addr addr)
 {
     uint64_t value;

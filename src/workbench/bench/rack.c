@@ -59,7 +59,7 @@ static void work_on_core(struct actor *a, uint64_t ns)
         a->ops->sleep(a, bench_core(&b->window, a->client, ns));
 }
 
-/* What the client's own core spends on one lock and unlock. */
+/* The time of the client's own core for one lock and unlock. */
 static uint64_t cycle_ns(const struct actor *a)
 {
     const struct bench_rack *b = a->user;

@@ -35,7 +35,7 @@ struct txn_run {
     bool aborted; /* it did not get all of them, and gave back those that it had */
 };
 
-/* What the workload says. */
+/* As the workload says. */
 void txn_run_init(struct txn_run *r, const struct workload *w);
 
 /* The client's next transaction, which is left in *t. 0, or an error after which the client cannot go on. */

@@ -235,7 +235,7 @@ extern const struct actor_ops rack_actor_ops;
 
 /* ---- between rack.c, rack_client.c and rack_box.c ---- */
 
-/* Somebody records packets and sends them again (rack_replay.c). */
+/* An attacker records packets and sends them again (rack_replay.c). */
 int rack_replay_begin(struct rack *r);
 void rack_replay_free(struct rack *r);
 
