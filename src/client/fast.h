@@ -175,8 +175,8 @@ static __attribute__((noinline, unused)) HANDOVER bool fast_unlock_waited(const 
 {
     if (!word_fast_unlock(&f->word, lock, g->hold, g->token, WORD_WAITERS))
         return false;
+    fab_shm_wake_word(&lock->word, WORD_WATCH, 1); /* the next holder first */
     fast_keep(f, g);
-    fab_shm_wake_word(&lock->word, WORD_WATCH, 1);
     return true;
 }
 

@@ -42,11 +42,12 @@ int memory_failed(const struct memory_session *m, int rc, pawl_key key)
 }
 
 /* A failed call, or the grant of the hold that it has left. */
-static int ended(const struct memory_session *m, int rc, pawl_key key, const struct hold *h, pawl_grant *out)
+HANDOVER static int ended(const struct memory_session *m, int rc, pawl_key key, const struct hold *h, pawl_grant *out)
 {
-    if (!rc)
-        *out = grant_of(&m->locker.seat, h);
-    return memory_failed(m, rc, key);
+    if (unlikely(rc))
+        return memory_failed(m, rc, key);
+    *out = grant_of(&m->locker.seat, h);
+    return 0;
 }
 
 HANDOVER static int lock(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)

@@ -190,7 +190,7 @@ void fab_keep_order(const struct fab_ep *ep, struct fab_op *ops, unsigned n)
     }
 }
 
-int fab_wait_any(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline)
+HANDOVER int fab_wait_any(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline)
 {
     assert(n <= FAB_CONDS_MAX);
     return ep->ops->wait(ep, conds, n, deadline);
