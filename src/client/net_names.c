@@ -191,7 +191,7 @@ static void make_room(struct net *n, uint64_t index)
 }
 
 /* One question and its answer. -EAGAIN: to be asked again soon, with the stamp of the first answer. */
-static int ask_once(struct net *n, struct coord_key *question, uint64_t until, struct host_name *out)
+ONCE static int ask_once(struct net *n, struct coord_key *question, uint64_t until, struct host_name *out)
 {
     const struct host_header *h = n->host.header;
     struct coord_key answer;
@@ -227,7 +227,7 @@ uint64_t net_ask_until(const struct net *n, uint64_t deadline, uint64_t now, boo
     return *gives_up || try ? until : deadline;
 }
 
-static int ask(struct net *n, const char *bytes, uint32_t len, bool look, uint64_t deadline, struct host_name *out)
+ONCE static int ask(struct net *n, const char *bytes, uint32_t len, bool look, uint64_t deadline, struct host_name *out)
 {
     const struct host_header *h = n->host.header;
     struct coord_key question;
