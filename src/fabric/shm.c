@@ -161,7 +161,10 @@ HANDOVER static int shm_wait(struct fab_ep *ep, const struct fab_cond *conds, un
     for (unsigned i = 0; i < n; i++)
         if (!fab_shm_arm(ep, &conds[i], &waits[i]))
             return 0;
-    return fab_shm_sleep(waits, n, deadline);
+    int rc = fab_shm_sleep(waits, n, deadline);
+    if (n)
+        __builtin_prefetch(fab_shm_ptr(ep, conds[0].addr), 1); /* the word that the caller looks at next */
+    return rc;
 }
 
 HANDOVER int fab_shm_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)

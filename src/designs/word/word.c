@@ -101,6 +101,8 @@ HANDOVER static int sleep_on(const struct seat *seat, const struct hold *h, uint
     unsigned n = 1 + word_life_conds(seat, h->index, w, conds + 1, countof(conds) - 1, &dying);
     uint64_t look_after = add_saturating(world_now(seat->world), dying ? DYING_NS : seat->space->check_ns);
     int rc = fab_wait_any(seat->ep, conds, n, min_u64(deadline, look_after));
+    __builtin_prefetch(seat->me->lease); /* cold after a sleep, and needed next: fetched together, not one after the other */
+    __builtin_prefetch(&seat->me->shadow[h->record], 1);
     if (rc == -ETIMEDOUT && look_after < deadline)
         rc = 0;
     return rc;
