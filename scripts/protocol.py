@@ -58,7 +58,7 @@ CONCERNS = [
     ("src/cluster/life", ["word"], ["shm/slots", "shm/contract", "shm/kill"]),
 ] + [("src/cluster/" + name, COORDINATED, RACK_TESTS)
      for name in ("coordinator", "directory", "rules", "service", "state", "store")] + [
-    ("src/cluster/", ONE_SIDED + ["mutex"], ["sim/cluster", "sim/recover", "sim/each_request", "unit/table", "shm/contract", "shm/slots", "shm/names",
+    ("src/cluster/", ONE_SIDED + ["mutex"], ["sim/cluster", "sim/recover", "sim/each_request", "unit/table", "unit/each_session_verb", "shm/contract", "shm/slots", "shm/names",
                                              "fuzz/layout", "shm/bad-input", "sim/caps"]),
 ]
 MISTAKEN = {"citron_errs", "shift_errs"}  # MISTAKE() by another name
