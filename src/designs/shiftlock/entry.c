@@ -86,9 +86,9 @@ static u128 mask_of(const struct shift_form *f, unsigned fields)
 
 bool shift_matches(struct shift_entry a, struct shift_entry b, unsigned fields)
 {
-    assert((fields & (SHIFT_REL | SHIFT_ERA)) == (SHIFT_REL | SHIFT_ERA));
-    return a.rel == b.rel && a.era == b.era && (!(fields & SHIFT_READERS) || a.readers == b.readers) &&
-           (!(fields & SHIFT_TAIL) || a.tail == b.tail) && (!(fields & SHIFT_EPOCH) || a.epoch == b.epoch);
+    return (!(fields & SHIFT_REL) || a.rel == b.rel) && (!(fields & SHIFT_READERS) || a.readers == b.readers) &&
+           (!(fields & SHIFT_TAIL) || a.tail == b.tail) && (!(fields & SHIFT_ERA) || a.era == b.era) &&
+           (!(fields & SHIFT_EPOCH) || a.epoch == b.epoch);
 }
 
 /* ---- atomics ---- */
