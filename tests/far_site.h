@@ -26,6 +26,7 @@
 
 /* Of the sites that are opened from now on; and the node that the sessions are on, of which 0 has the lock memory. */
 static uint64_t far_lease_ns = 3600 * NS_PER_S;
+static uint32_t far_caps = FAR_CAPS;
 static uint32_t far_node;
 
 static struct far_site {
@@ -202,7 +203,7 @@ static inline void far_open(const struct design *design, enum pawl_keys keys, ui
                                     .holds = FAR_RECORDS,
                                     .lease_ns = far_lease_ns,
                                     .check_ns = NS_PER_MS,
-                                    .caps = FAR_CAPS,
+                                    .caps = far_caps,
                                     .range_units = units,
                                     .range_max = 4 * units,
                                     .birth = 7};
@@ -217,7 +218,7 @@ static inline void far_open(const struct design *design, enum pawl_keys keys, ui
     CHECK(far.space.desc_size <= FAR_DESC_WORDS * sizeof(uint64_t));
     for (unsigned i = 0; i < FAR_SESSIONS; i++) {
         const struct session_params params = far_session(i);
-        far.eps[i] = (struct fab_ep){.ops = &far_ops, .world = &far.world, .caps = FAR_CAPS, .id = i, .node = far_node};
+        far.eps[i] = (struct fab_ep){.ops = &far_ops, .world = &far.world, .caps = far_caps, .id = i, .node = far_node};
         far.sessions[i] =
             (struct session){.shadow = far.shadows[i], .ranges = far.ranges[i], .descs = far.descs[i], .seen = far.seen[i]};
         far.seats[i] = (struct seat){.space = &far.space, .me = &far.sessions[i], .ep = &far.eps[i], .world = &far.world};

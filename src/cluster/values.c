@@ -51,10 +51,15 @@ static bool grow(struct values *v)
     return true;
 }
 
+static struct value *find(const struct values *v, uint64_t index)
+{
+    const uint64_t *at = v->bucket_count ? bucket_of(v, index) : NULL;
+    return at && *at ? &v->value[*at - 1] : NULL;
+}
+
 struct value *values_of(struct values *v, uint64_t index, uint32_t generation)
 {
-    uint64_t *at = v->bucket_count ? bucket_of(v, index) : NULL;
-    struct value *value = at && *at ? &v->value[*at - 1] : NULL;
+    struct value *value = find(v, index);
     if (value && value->generation >= generation)
         return value->generation == generation ? value : NULL;
     if (!value) {
@@ -71,8 +76,7 @@ struct value *values_of(struct values *v, uint64_t index, uint32_t generation)
 
 bool values_has(const struct values *v, uint64_t index, uint32_t generation)
 {
-    const uint64_t *at = v->bucket_count ? bucket_of(v, index) : NULL;
-    const struct value *value = at && *at ? &v->value[*at - 1] : NULL;
+    const struct value *value = find(v, index);
     return value && value->generation == generation && value->len;
 }
 
@@ -112,9 +116,12 @@ void values_wrote(struct values *v, uint64_t changes)
 
 int values_put(struct values *v, const struct value *value)
 {
-    struct value *at = values_of(v, value->index, value->generation);
+    struct value *at = find(v, value->index);
+    if (at && at->generation > value->generation)
+        return 0; /* of a former generation: forgotten */
+    at = values_of(v, value->index, value->generation);
     if (!at)
-        return v->count == v->room ? -ENOMEM : 0; /* of a former generation: forgotten */
+        return -ENOMEM;
     *at = *value;
     at->floor = value->token;
     at->unwritten = at->listed = false;

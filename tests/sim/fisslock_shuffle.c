@@ -19,6 +19,7 @@
 #define RETRY_NS (100 * NS_PER_US)
 #define PLACES_LOCK 0 /* some readers of this lock ask for a place of a semaphore, */
 #define PLACES 2      /* which has so many */
+#define ROOM_BYTES 200u /* of an outbox that is nearly full, once or twice: for one packet, or a few */
 
 struct parcel {
     uint64_t due;
@@ -32,14 +33,15 @@ struct hold_note {
 };
 
 struct world_state {
-    struct rng random;
+    struct rng random, room;
     struct rack_config config;
     unsigned hosts;
+    uint32_t nodes; /* of a host that has the usual room */
     void *host[HOSTS_MAX + 1];
     void *server[HOSTS_MAX + 1]; /* on the host of that number; null: none there */
     void *decider;
     uint64_t now;
-    bool healed;
+    bool healed, narrow; /* narrow: pools and outboxes have little room */
     unsigned loss, twice; /* in a hundred */
     unsigned parcels;
     struct parcel *bag;
@@ -93,6 +95,14 @@ static void drop_in(struct world_state *w, const void *data, uint32_t len)
     memcpy(p->data, data, len);
 }
 
+/* For the next event. */
+static void clear_outbox(struct world_state *w)
+{
+    outbox_clear(&w->out);
+    if (w->narrow && !w->healed && rng_chance(&w->room, 1, 20))
+        w->out.used = OUTBOX_BYTES - (uint32_t)rng_below(&w->room, 3) * ROOM_BYTES;
+}
+
 static void send_all(struct world_state *w)
 {
     struct outbox *o = &w->out;
@@ -101,7 +111,7 @@ static void send_all(struct world_state *w)
         if (!w->healed && rng_chance(&w->random, w->twice, 100))
             drop_in(w, outbox_packet(o, i), o->packet[i].len);
     }
-    outbox_clear(o);
+    clear_outbox(w);
 }
 
 /* Every packet passes the decider once. Packets that it has passed are marked. */
@@ -119,7 +129,7 @@ static void switch_sends(struct world_state *w)
                 w->bag[before].len |= PASSED;
         }
     }
-    outbox_clear(o);
+    clear_outbox(w);
 }
 
 static void deliver(struct world_state *w, unsigned which)
@@ -251,6 +261,16 @@ static void tick_all(struct world_state *w)
     switch_sends(w);
 }
 
+static void start_host(struct world_state *w, unsigned host, uint32_t life)
+{
+    struct fisslock_host *h = w->host[host];
+    memset(h, 0, d->host_bytes(&w->config));
+    d->host_init(h, &w->config, (uint16_t)host, life, w->now);
+    w->nodes = h->node_count;
+    if (w->narrow)
+        h->node_count = 2 * h->request_count + (uint32_t)rng_below(&w->room, 4);
+}
+
 static void start_server(struct world_state *w, unsigned host, uint32_t life)
 {
     memset(w->server[host], 0, d->server_bytes(&w->config));
@@ -263,8 +283,7 @@ static void strike(struct world_state *w, unsigned host)
     if (rng_chance(&w->random, 1, 600)) {
         w->paused_until[host] = w->now + rng_below(&w->random, 3 * w->config.lease_ns);
     } else if (rng_chance(&w->random, 1, 2000)) {
-        memset(w->host[host], 0, d->host_bytes(&w->config));
-        d->host_init(w->host[host], &w->config, (uint16_t)host, ++w->life[host], w->now);
+        start_host(w, host, ++w->life[host]);
         memset(w->notes[host], 0, rack_requests(&w->config) * sizeof *w->notes[host]);
         if (w->server[host])
             start_server(w, host, ++w->central_life);
@@ -325,10 +344,12 @@ static void draw_spill(struct world_state *w)
         w->config.options |= FISSLOCK_RESTLESS;
 }
 
-static void make(struct world_state *w, uint64_t seed, uint64_t options, uint64_t mistakes)
+static void make(struct world_state *w, uint64_t seed, uint64_t options, uint64_t mistakes, bool narrow)
 {
     memset(w, 0, sizeof *w);
     rng_seed(&w->random, seed);
+    rng_seed(&w->room, ~seed);
+    w->narrow = narrow;
     w->hosts = 2 + (unsigned)rng_below(&w->random, HOSTS_MAX - 1);
     w->config = (struct rack_config){
         .space = 7,
@@ -358,7 +379,7 @@ static void make(struct world_state *w, uint64_t seed, uint64_t options, uint64_
         w->notes[i] = calloc(rack_requests(&w->config), sizeof *w->notes[i]);
         CHECK(w->host[i] && w->notes[i]);
         w->life[i] = 1;
-        d->host_init(w->host[i], &w->config, (uint16_t)i, 1, w->now);
+        start_host(w, i, 1);
     }
     for (unsigned i = 1; i <= w->config.servers; i++) {
         w->server[i] = calloc(1, d->server_bytes(&w->config));
@@ -417,6 +438,9 @@ static uint32_t left_over(const struct fisslock_host *h)
 static const char *heal(struct world_state *w)
 {
     w->healed = true;
+    outbox_clear(&w->out);
+    for (unsigned i = 1; i <= w->hosts; i++)
+        ((struct fisslock_host *)w->host[i])->node_count = w->nodes;
     memset(w->paused_until, 0, sizeof w->paused_until);
     for (unsigned i = 0; i < HEALING_STEPS && not_idle(w); i++) {
         let_go(w);
@@ -467,10 +491,10 @@ static const char *heal(struct world_state *w)
 
 static struct fisslock_counts totals;
 
-static const char *run(uint64_t seed, uint64_t options, uint64_t mistakes, uint64_t *violations, bool quiet)
+static const char *run(uint64_t seed, uint64_t options, uint64_t mistakes, bool narrow, uint64_t *violations, bool quiet)
 {
     static struct world_state w;
-    make(&w, seed, options, mistakes);
+    make(&w, seed, options, mistakes, narrow);
     w.quiet = quiet;
     for (unsigned i = 0; i < STEPS && !w.violations; i++)
         step(&w, true);
@@ -507,7 +531,7 @@ static void check_busted(void)
     for (unsigned i = 0; i < countof(busted); i++) {
         uint64_t tried = 0, violations = 0;
         for (; tried < BUSTED_SEEDS && !violations; tried++)
-            run(busted[i].seed + tried, busted[i].options, busted[i].mistakes, &violations, true);
+            run(busted[i].seed + tried, busted[i].options, busted[i].mistakes, false, &violations, true);
         printf("busted %s: caught by seed %" PRIu64 "\n", busted[i].name, busted[i].seed + tried - 1);
         if (!violations)
             CHECK_FAIL("busted %s was not caught", busted[i].name);
@@ -520,15 +544,21 @@ int main(int argc, char **argv)
     uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 0, seeds = argc > 2 ? strtoull(argv[2], NULL, 10) : 200;
     uint64_t options = argc > 3 ? strtoull(argv[3], NULL, 0) : 0, violations;
     for (uint64_t seed = first; seed < first + seeds; seed++) {
-        const char *stuck = run(seed, options, 0, &violations, false);
+        const char *stuck = run(seed, options, 0, false, &violations, false);
         if (violations || stuck)
             CHECK_FAIL("seed %" PRIu64 ": %s", seed, violations ? "violation" : stuck);
     }
     for (uint64_t seed = first; seed < first + seeds && !options; seed++) {
-        const char *stuck = run(seed, FISSLOCK_KEEP | (seed % 2 ? FISSLOCK_PLACED : 0), 0, &violations, false);
+        const char *stuck = run(seed, FISSLOCK_KEEP | (seed % 2 ? FISSLOCK_PLACED : 0), 0, false, &violations, false);
         if (violations || stuck)
             CHECK_FAIL("agents that stay, seed %" PRIu64 ": %s", seed, violations ? "violation" : stuck);
     }
+    for (uint64_t seed = first; seed < first + seeds && !options; seed++) {
+        const char *stuck = run(seed, seed % 3 ? 0 : FISSLOCK_KEEP, 0, true, &violations, false);
+        if (violations || stuck)
+            CHECK_FAIL("little room, seed %" PRIu64 ": %s", seed, violations ? "violation" : stuck);
+    }
+    CHECK(totals.crowded || argc > 1);
     printf("grants: %" PRIu64 " by switch, %" PRIu64 " by agents, %" PRIu64 " local\n", totals.by_switch, totals.by_agent,
            totals.local);
     printf("%" PRIu64 " moves between switch and servers\n", moves);

@@ -35,6 +35,11 @@ static void texts(void)
             CHECK_FAIL("'%s' was taken for a list of addresses", bad[i]);
     CHECK_EQ(parse("1.1.1.1,1.1.1.2,1.1.1.3,1.1.1.4,1.1.1.5,1.1.1.6,1.1.1.7,1.1.1.8:7", &l), 0);
     CHECK_EQ(parse("1.1.1.1,1.1.1.2,1.1.1.3,1.1.1.4,1.1.1.5,1.1.1.6,1.1.1.7,1.1.1.8,1.1.1.9:7", &l), -E2BIG);
+    static char longer[1000]; /* than an address can be, at the end and before it */
+    memset(longer, 'x', sizeof longer - 1);
+    CHECK_EQ(parse(longer, &l), -EINVAL);
+    memcpy(longer + sizeof longer - sizeof ",127.0.0.1:7", ",127.0.0.1:7", sizeof ",127.0.0.1:7");
+    CHECK_EQ(parse(longer, &l), -EINVAL);
     int rc = parse("no-such-host.invalid,127.0.0.1:7", &l);
     CHECK(rc == -ENOENT || rc == -EAGAIN);
 }
@@ -54,6 +59,8 @@ static void turns(void)
     CHECK(net_addr_is(coord_list_at(&l), first));
     coord_list_follow(&l, (struct net_addr){.port = 0}); /* it does not know: the next one */
     CHECK(net_addr_is(coord_list_at(&l), l.at[1]));
+    coord_list_follow(&l, net_v4(8, 0)); /* no port: the next one, too */
+    CHECK(net_addr_is(coord_list_at(&l), l.at[2]) && l.count == 4);
     for (unsigned i = 0; i < 2 * COORD_LIST_MAX; i++)
         coord_list_follow(&l, net_v4(100 + i, 7));
     CHECK_EQ(l.count, COORD_LIST_MAX); /* and no more */

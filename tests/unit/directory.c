@@ -73,6 +73,31 @@ static void spread(void)
     directory_free(&d);
 }
 
+/* Questions about keys that there cannot be, or that are gone; and a space that has grown as often as it may. */
+static void bounds(void)
+{
+    struct directory d;
+    const char *bytes;
+    uint32_t len;
+    uint64_t cell;
+    directory_init(&d, PAWL_KEYS_DENSE, 10);
+    CHECK_EQ(directory_find(&d, "eight888", 8, &cell), -EINVAL); /* dense keys have no directory */
+    directory_free(&d);
+    directory_init(&d, PAWL_KEYS_NAMED, 10);
+    uint64_t index = add(&d, "a", 7);
+    directory_wrote(&d, 1);
+    CHECK_EQ(directory_retire(&d, directory_cell(&d, index)), 0);
+    directory_wrote(&d, 1);
+    directory_wake(&d);
+    CHECK_EQ(directory_key_of(&d, index, &bytes, &len), -ENOENT);
+    CHECK_EQ(directory_gone(&d, directory_index(&d, 9), 7), 0); /* a record of a key that was never there */
+    directory_loaded(&d);
+    for (uint64_t i = 1; i < DIRECTORY_PARTS_MAX; i++)
+        CHECK_EQ(directory_grow(&d, 10 + i), 0);
+    CHECK_EQ(directory_grow(&d, 1000), -ERANGE);
+    directory_free(&d);
+}
+
 #define NAMES 300u
 #define LOCKS 40u
 
@@ -189,6 +214,7 @@ int main(void)
     for (unsigned i = 0; i < countof(sizes); i++)
         every_index_once(sizes[i]);
     spread();
+    bounds();
     for (uint64_t seed = 0; seed < 10; seed++)
         churn(seed);
     grows();

@@ -238,6 +238,17 @@ static void test_refused(void)
     memnode_free(n);
 }
 
+static int wait_on(struct memnode *n, const struct peer *peer, uint64_t id, uint64_t offset, uint64_t value)
+{
+    struct packet p = begin(peer, VERBS_WAIT, id);
+    struct verbs_wait *w = (struct verbs_wait *)(void *)p.bytes;
+    w->park_ns = 100 * NS_PER_MS;
+    w->cond[0] = (struct verbs_cond){.offset = offset, .mask = UINT64_MAX, .value = value};
+    w->head.count = 1;
+    w->head.len = (uint16_t)(p.len = offsetof(struct verbs_wait, cond) + sizeof *w->cond);
+    return feed(n, &p);
+}
+
 /* The second verb is bad: the first is not executed either. */
 static void test_malformed(void)
 {
@@ -259,6 +270,7 @@ static void test_malformed(void)
         {.verb = VERBS_WRITE, .room = 8, .unused = 1},
         {.verb = VERBS_WRITE, .room = 1200},
         {.verb = VERBS_FAA, .width = 4, .room = 4},
+        {.verb = VERBS_FAA, .width = 4, .room = 8},
         {.verb = VERBS_FAA, .width = 16, .room = 8},
         {.verb = VERBS_FAA, .width = 16, .room = 16, .offset = 8},
         {.verb = VERBS_CAS, .width = 8, .room = 8},
@@ -282,8 +294,24 @@ static void test_malformed(void)
         head_of(&copy)->count = (uint16_t)count;
         CHECK_EQ(feed(n, &copy), VERBS_BAD);
     }
+    struct packet many = p;
+    head_of(&many)->count = VERBS_COUNT_MAX + 1;
+    CHECK_EQ(feed(n, &many), VERBS_BAD);
+    struct packet answered = p, failed = p;
+    head_of(&answered)->type |= VERBS_ANSWER;
+    CHECK_EQ(feed(n, &answered), -1);
+    head_of(&failed)->status = VERBS_BAD;
+    CHECK_EQ(feed(n, &failed), -1);
+    struct packet unknown = begin(&a, VERBS_ANSWER - 1, 1);
+    CHECK_EQ(feed(n, &unknown), VERBS_BAD);
     p.len -= 8; /* the length is not the packet's */
     CHECK_EQ(feed(n, &p), -1);
+    _Alignas(8) static uint8_t longer[VERBS_PACKET_MAX + 8];
+    memcpy(longer, p.bytes, p.len);
+    ((struct verbs_head *)(void *)longer)->len = sizeof longer;
+    CHECK_EQ(memnode_packet(n, longer, sizeof longer, &somewhere, now_ns, 1), 0);
+    CHECK_EQ(wait_on(n, &a, 1, BYTES, 0), VERBS_BAD);
+    CHECK_EQ(wait_on(n, &a, 1, UINT64_MAX - 7, 0), VERBS_BAD);
     CHECK_EQ(memory[0], 0);
     CHECK_EQ(addition(n, &a, 1, &old), VERBS_OK); /* and nothing of it is in the way */
     memnode_free(n);
@@ -372,17 +400,6 @@ static void test_lives(void)
     memnode_free(n);
 }
 
-static int wait_on(struct memnode *n, const struct peer *peer, uint64_t id, uint64_t offset, uint64_t value)
-{
-    struct packet p = begin(peer, VERBS_WAIT, id);
-    struct verbs_wait *w = (struct verbs_wait *)(void *)p.bytes;
-    w->park_ns = 100 * NS_PER_MS;
-    w->cond[0] = (struct verbs_cond){.offset = offset, .mask = UINT64_MAX, .value = value};
-    w->head.count = 1;
-    w->head.len = (uint16_t)(p.len = offsetof(struct verbs_wait, cond) + sizeof *w->cond);
-    return feed(n, &p);
-}
-
 static unsigned wakes(struct memnode *n, uint64_t *sum)
 {
     struct verbs_wait w;
@@ -420,6 +437,15 @@ static void test_waits(void)
     now_ns += 300 * NS_PER_MS;
     memnode_tick(n, now_ns);
     CHECK_EQ(addition(n, &b, 3, &old), VERBS_OK);
+    CHECK_EQ(wakes(n, &sum), 0);
+    for (uint64_t i = 0; i < MEMNODE_PARKS; i++)
+        CHECK_EQ(wait_on(n, &a, 60 + i, 0, 3), -1);
+    CHECK_EQ(addition(n, &b, 4, &old), VERBS_OK);
+    CHECK_EQ(wait_on(n, &a, 70, 0, 4), -1); /* all of its WAITs are about to be answered: this one is not kept */
+    now_ns += 300 * NS_PER_MS;
+    memnode_tick(n, now_ns); /* what is woken stays until it is fetched */
+    CHECK_EQ(wakes(n, &sum), MEMNODE_PARKS);
+    CHECK_EQ(addition(n, &b, 5, &old), VERBS_OK);
     CHECK_EQ(wakes(n, &sum), 0);
     memnode_free(n);
 }

@@ -389,6 +389,15 @@ static void test_regions(void)
     CHECK_EQ(plane_install(p, 1, &r, &other), -22); /* beyond the end */
     r = (struct plane_region){.left = 30, .size = 0};
     CHECK_EQ(plane_install(p, 1, &r, &other), -22);
+    static const struct plane_region wrong[] = {{.left = 30, .size = NETLOCK_SIZE_MAX + 1},
+                                                {.left = 30, .size = 8, .wait_size = UINT8_MAX + 1},
+                                                {.left = 30, .size = 8, .levels = NETLOCK_PRIORITIES + 1},
+                                                {.left = 0, .size = NETLOCK_SIZE_MAX, .wait_size = UINT8_MAX, .levels = NETLOCK_PRIORITIES}};
+    for (unsigned i = 0; i < countof(wrong); i++)
+        CHECK_EQ(plane_install(p, 1, &wrong[i], &other), -22);
+    CHECK_EQ(plane_resize(p, lock, 0), -22);
+    CHECK_EQ(plane_resize(p, lock, NETLOCK_SIZE_MAX + 1), -22);
+    CHECK_EQ(plane_charge(p, 4, 1, NETLOCK_SERIAL_STEP, 1), 0); /* of no tenant that has a quota */
     CHECK_EQ(plane_room(p, LOCK, 17, &left), 0);
     CHECK_EQ(left, 24);
     CHECK_EQ(plane_room(p, LOCK, 16, &left), 0);

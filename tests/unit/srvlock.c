@@ -754,6 +754,30 @@ static void host_again(void)
     CHECK(requests_hold(host[2], 0));
 }
 
+/* The answer to a request of the former life means nothing to the request that has its place in the next one (I1). */
+static void answered_too_late(void)
+{
+    begin();
+    ask(1, 0, PAWL_EXCLUSIVE);
+    struct srv_packet asked = sent(SRV_ACQUIRE);
+    give(&asked);
+    struct srv_packet late = sent(SRV_GRANT);
+    memset(host[1], 0, srv_host_bytes(&config));
+    srv_host_init(host[1], &config, 1, 2, now);
+    srv_tick(host[1], now, &out);
+    settle();
+    ask(2, 0, PAWL_EXCLUSIVE);
+    settle();
+    check_outcome(2, 0, 0);
+    ask(1, 0, PAWL_EXCLUSIVE);
+    settle();
+    check_waits(1, 0);
+    give(&late);
+    nothing();
+    check_waits(1, 0);
+    CHECK(requests_hold(host[2], 0));
+}
+
 static void session_dies(void)
 {
     begin();
@@ -889,6 +913,7 @@ int main(void)
     replaced(false);
     replaced(true);
     host_again();
+    answered_too_late();
     session_dies();
     bad_packets();
     for (unsigned i = 1; i <= HOSTS; i++)

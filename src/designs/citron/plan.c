@@ -460,8 +460,8 @@ unsigned tree_notified(unsigned height, unsigned m, unsigned top, uint8_t out[TR
     out[n++] = (uint8_t)(height + 1);
     for (unsigned at = height + 1 + m; at <= top; at += m) {
         if (at > spared) {
-            if (spared > out[n - 1])
-                out[n++] = (uint8_t)spared;
+            assert(spared > out[n - 1]); /* at - m: for at is not above the top */
+            out[n++] = (uint8_t)spared;
             break;
         }
         out[n++] = (uint8_t)at;

@@ -217,7 +217,7 @@ void pool_list_push(struct event *e, struct list *l, uint32_t node);
 void pool_list_insert(struct event *e, struct list *l, uint32_t node); /* behind those of its priority */
 uint32_t pool_list_pop(struct event *e, struct list *l);
 uint32_t pool_list_find(struct fisslock_host *h, const struct list *l, struct who who);
-bool pool_list_take(struct event *e, struct list *l, uint32_t node);
+void pool_list_take(struct event *e, struct list *l, uint32_t node);
 
 /* The next pause of a retransmission: twice the last, up to this many times the first. */
 #define PAUSE_FACTOR_MAX 32

@@ -405,16 +405,14 @@ uint32_t pool_list_find(struct fisslock_host *h, const struct list *l, struct wh
     return i;
 }
 
-bool pool_list_take(struct event *e, struct list *l, uint32_t node)
+void pool_list_take(struct event *e, struct list *l, uint32_t node)
 {
     struct fisslock_host *h = e->h;
-    uint32_t before = NONE, i = l->head;
-    while (i != NONE && i != node) {
+    uint32_t before = NONE;
+    for (uint32_t i = l->head; i != node; i = host_node(h, i)->next) {
+        assert(i != NONE); /* callers have found the node in this list */
         before = i;
-        i = host_node(h, i)->next;
     }
-    if (i == NONE)
-        return false;
     uint32_t next = host_node(h, node)->next;
     edit(e, l);
     edit(e, host_node(h, node));
@@ -428,7 +426,6 @@ bool pool_list_take(struct event *e, struct list *l, uint32_t node)
         l->tail = before;
     l->count--;
     host_node(h, node)->next = NONE;
-    return true;
 }
 
 /* ---- timers: a heap, by when they are due ---- */
@@ -506,7 +503,7 @@ void timers_stop(struct timers *t, uint32_t number, struct outbox *o)
 
 bool timers_pop(struct timers *t, uint64_t now, uint32_t *number, struct outbox *o)
 {
-    if (timers_next(t) > now || !t->running)
+    if (timers_next(t) > now)
         return false;
     *number = timers_heap(t)[0];
     timers_stop(t, *number, o);

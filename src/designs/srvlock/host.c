@@ -7,6 +7,12 @@
 
 static const struct granter_ops ops;
 
+/* Serial numbers of a life begin elsewhere than those of the life before, so that late answers to that one mean nothing (I1). Above
+ * them a bit is left for a life with more requests. */
+#define SERIAL_LIFE_SHIFT 31
+#define SERIAL_LIVES 4096u
+static_assert(SERIAL_LIVES <= 1u << (64 - SRV_SLOT_BITS - SERIAL_LIFE_SHIFT - 1), "fits");
+
 uint64_t srv_host_bytes(const struct rack_config *c)
 {
     return requests_bytes(c, c->servers);
@@ -14,9 +20,11 @@ uint64_t srv_host_bytes(const struct rack_config *c)
 
 void srv_host_init(void *memory, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
 {
+    struct requests *h = memory; /* zeroed */
     (void)now;
     assert(rack_requests(config) <= 1u << SRV_SLOT_BITS);
-    requests_init(memory, config, config->servers, machine, life);
+    requests_init(h, config, config->servers, machine, life);
+    h->busy.serial = (uint64_t)(life % SERIAL_LIVES) << SERIAL_LIFE_SHIFT;
 }
 
 /* ---- sending ---- */

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a lock server or switch takes from the coordinator's list of hosts, and what it does not. */
+#include "cluster/roster.h"
+#include "tests/check.h"
+
+#include <stdlib.h>
+
+#define MACHINES 40u
+
+static struct coord_hosts list_of(uint16_t machine, uint32_t life, struct net_addr at)
+{
+    struct coord_hosts h = {.count = 1};
+    h.host[0] = (struct coord_host){.machine = machine, .life = life, .at = at};
+    return h;
+}
+
+static void take(struct roster *r, uint16_t machine, uint32_t life, struct net_addr at)
+{
+    struct coord_hosts h = list_of(machine, life, at);
+    roster_take(r, &h);
+}
+
+int main(void)
+{
+    const struct rack_config c = {.machines = MACHINES, .space = 16};
+    const struct net_addr at = net_v4(5, 0), elsewhere = net_v4(6, 0);
+    struct roster *r = roster_make(&c, NULL, false);
+    CHECK(r && !roster_has(r, at));
+    take(r, 3, 7, at);
+    CHECK(roster_knows(r, 3, 7, at) && roster_has(r, at) && !roster_has(r, elsewhere) && !roster_key(r, 3));
+    take(r, 3, 6, elsewhere); /* a former life */
+    take(r, 0, 9, elsewhere); /* numbers that no host has */
+    take(r, MACHINES + 1, 9, elsewhere);
+    CHECK(roster_knows(r, 3, 7, at) && !roster_has(r, elsewhere));
+
+    CHECK_EQ(roster_question(r, NS_PER_S), 1);
+    CHECK_EQ(roster_question(r, 2 * NS_PER_S), 0);
+    struct coord_hosts more = list_of(4, 8, at); /* there are more hosts than one list has, from this number on */
+    more.packet.head.index = 31;
+    roster_take(r, &more);
+    CHECK_EQ(roster_question(r, 3 * NS_PER_S), 31);
+    more.packet.head.index = MACHINES + 1;
+    more.count = UINT32_MAX; /* and no list has so many */
+    roster_take(r, &more);
+    CHECK_EQ(roster_question(r, 4 * NS_PER_S), 0);
+    free(r);
+    return 0;
+}
