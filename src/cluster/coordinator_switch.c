@@ -257,8 +257,8 @@ uint32_t coord_join_switch(struct coordinator *c, const struct coord_packet *p, 
     int i = place_for(c, p, at, now);
     bool force = p->code == COORD_FORCE, waits = p->head.to.port;
     int rc = i < 0 ? i : c->switch_[i].nonce == p->head.nonce ? 0 : make_room(c, (unsigned)i, at, waits, force, now);
-    if (rc == -EBUSY && p->head.to.port && can_move(c))
-        rc = -EAGAIN; /* it asked for this place, and waits for it */
+    if (rc == -EBUSY && waits && can_move(c) && !force)
+        rc = -EAGAIN; /* it asked for this place, and waits for it; the operator's word is not for a switch that lives */
     if (rc)
         return coord_refuse(c, p, rc, answer);
     struct coord_station *s = &c->switch_[i];

@@ -207,6 +207,7 @@ ONCE int member_open(struct member *m, const struct member_params *p)
         udp_close(&m->udp);
         return explain_join(rc, p);
     }
+    m->join.force = false; /* the operator's word is for this start, and for no JOIN after it */
     take_welcome(m);
     m->roster = roster_make(&m->welcome.said.config, p->ring, net_addr_known(p->known_as));
     if (!m->roster) {

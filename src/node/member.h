@@ -20,7 +20,7 @@ struct member_params {
     bool is_switch;
     unsigned rack;     /* of a switch, from 1 on; 0: whichever is free */
     uint64_t deadline; /* until then a coordinator must have answered, CLOCK_MONOTONIC */
-    bool force;        /* of a lock server: take the place of one that is silent, whether or not hosts may use it still */
+    bool force;        /* in this start: take the place of a silent one, whether or not hosts may use it still */
     bool patient;      /* wait beyond it for as long as the coordinator answers that it is not time yet */
     const volatile sig_atomic_t *stop;
 };

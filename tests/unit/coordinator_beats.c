@@ -276,6 +276,10 @@ static void replaced_by_force(void)
     struct coord_packet p = joining(COORD_SWITCH, 21, 81);
     p.code = COORD_FORCE;
     CHECK_EQ(code_of(ask(&p, sizeof p)), -EBUSY); /* it is not silent */
+    p.head.to.port = 1;
+    CHECK_EQ(code_of(ask(&p, sizeof p)), -EBUSY); /* nor does --force wait until it is */
+    CHECK_EQ(join_at(21, 81, 1), -EAGAIN);
+    p.head.to.port = 0;
     now += c.config.lease_ns * 3 / 4;
     CHECK_EQ(beat(beat_of(COORD_HOST, 1, c.members[1].life)), 0);
     now += c.config.lease_ns * 3 / 4;

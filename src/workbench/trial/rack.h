@@ -42,6 +42,7 @@ struct rack_member {
     unsigned place;              /* of a switch: its rack */
     enum coord_role role;
     bool running, joined;
+    bool force;        /* an operator has started it so: while it asks with --force, no other one decides anything */
     uint64_t nonce;    /* of its JOIN */
     uint64_t tick_ns;  /* virtual: the next */
     uint64_t until_ns; /* a host's membership lease, by its own clock */

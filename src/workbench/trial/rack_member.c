@@ -64,6 +64,7 @@ static void say_join(const struct rack_member *m)
     p.head.generation = m->seen;
     p.stamp = rack_member_clock(m);
     p.at = rack_net_addr(address(m));
+    p.code = m->force ? COORD_FORCE : 0;
     if (m->role == COORD_SWITCH && m->rack->config.racks)
         p.head.to.port = (uint16_t)(m->place + 1); /* this place and no other */
     send_packet(m, &p, sizeof p);
@@ -176,7 +177,7 @@ static void tick(void *arg, uint64_t tag)
 void rack_member_start(struct rack_member *m)
 {
     m->running = true;
-    m->joined = false;
+    m->joined = m->force = false;
     m->coordinators = rack_coordinators(m->rack);
     m->term = 0;
     m->asked = 0;
@@ -214,6 +215,7 @@ static void on_welcome(struct rack_member *m, const struct coord_welcome *w)
     m->look_for = 0;
     if (m->role == COORD_HOST && rack_member_clock(m) >= m->until_ns)
         return;
+    m->force = false;
     m->joined = true;
     m->welcomed(m);
 }

@@ -141,6 +141,7 @@ static uint64_t switch_bytes(const struct rack *r, unsigned rack)
 static void switch_anew(struct rack *r, unsigned rack, uint32_t life)
 {
     if (r->coordinator) { /* it has to ask for its life */
+        r->spare_switch.member.force = false;
         rack_member_start(&r->switch_members[rack]);
         return;
     }

@@ -208,8 +208,16 @@ static void find_switch(void *arg, uint64_t tag)
 {
     struct rack *r = arg;
     (void)tag;
+    r->spare_switch.member.force = false;
     if (!r->switch_members[0].running)
         rack_member_start(&r->switch_members[0]);
+}
+
+/* The operator knows that no switch decides anything, and starts the other one with --force, until there is one again. */
+static void force_other(struct rack *r)
+{
+    struct rack_member *m = &r->spare_switch.member;
+    m->force = m->running && !m->joined;
 }
 
 /* The switch is lost for a while, which it may have said before, or reaches no coordinator and goes on with the hosts that it has,
@@ -226,6 +234,8 @@ static void lose_switch(struct rack *r, struct rng *random)
             rack_member_leave(&r->switch_members[0]);
         else
             rack_member_stop(&r->switch_members[0]);
+        if (draw & 4)
+            force_other(r);
         sim_at_background(sim, until, find_switch, r, 0);
     }
     r->switch_cut_ns = until;
