@@ -2,7 +2,9 @@
 /* Sends a daemon packets that no member sends: forged packets at a steady rate, or packets of all kinds that are made at random,
  * cut and changed, with a key or without. scripts/storm runs it against every daemon, scripts/operate-cost beside honest clients.
  *
- *   storm ADDRESS:PORT [--rate N] [--seconds S] [--key FILE] [--seed N] [--forged] [--host N] [--life N] */
+ *   storm ADDRESS:PORT|nobody [--rate N] [--seconds S] [--key FILE] [--seed N] [--forged] [--host N] [--life N] [--id HEX]
+ *
+ * "nobody" is a socket that nothing reads: what sending costs by itself. */
 #include "cluster/coordinator.h"
 #include "dataplane/fission.h"
 #include "dataplane/netlock_wire.h"
@@ -14,6 +16,7 @@
 #include "wire/verbs.h"
 #include "world/world.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +31,7 @@
 
 static struct {
     uint64_t rate, seconds, seed, host, life;
-    const char *key;
+    const char *key, *id;
     bool forged;
 } opts = {.rate = 20000, .seconds = 5, .seed = 1, .host = 1};
 
@@ -38,11 +41,12 @@ static const struct arg table[] = {
     {"seed", 0, ARG_U64, "N", "of what is drawn", &opts.seed, NULL},
     {"host", 0, ARG_U64, "N", "in whose name", &opts.host, NULL},
     {"life", 0, ARG_U64, "N", "and in which life", &opts.life, NULL},
+    {"id", 0, ARG_STRING, "HEX", "and in which space: its id, as 'pawl space list --json' prints it", &opts.id, NULL},
     {"key", 0, ARG_STRING, "FILE", "tags with this key", &opts.key, NULL},
     {"forged", 0, ARG_FLAG, NULL, "lock packets in the name of host N alone, with a wrong tag", &opts.forged, NULL},
 };
 
-static const struct args usage = {.command = "storm", .usage = "ADDRESS:PORT [options]", .words_max = 1, ARGS_TABLE(table)};
+static const struct args usage = {.command = "storm", .usage = "ADDRESS:PORT|nobody [options]", .words_max = 1, ARGS_TABLE(table)};
 
 static struct rng rng;
 static struct seal_ring ring;
@@ -181,6 +185,7 @@ static void make_forged(struct shot *s)
                               .features = PACKET_TAGGED,
                               .family = PACKET_SERVER,
                               .type = 1,
+                              .space = space,
                               .epoch = (uint32_t)opts.life,
                               .index = rng_below(&rng, 10000),
                               .nonce = rng_next(&rng),
@@ -255,11 +260,16 @@ int main(int argc, char **argv)
 {
     struct args_rest rest;
     struct net_addr to, from;
-    struct udp u;
+    struct udp u, nobody = {.fd = -1};
     int status = args_parse(&usage, argc, argv, &rest);
     if (status != ARGS_RUN)
         return status;
-    if (rest.count != 1 || net_addr_parse(rest.words[0], &to) || !opts.rate)
+    bool unread = rest.count == 1 && !strcmp(rest.words[0], "nobody");
+    if (unread && udp_open(&nobody, net_v4(htonl(INADDR_LOOPBACK), 0)))
+        return args_complain(&usage, "no socket");
+    if (unread)
+        to = nobody.at;
+    else if (rest.count != 1 || net_addr_parse(rest.words[0], &to) || !opts.rate)
         return args_complain(&usage, "needs ADDRESS:PORT, and a rate");
     if (opts.key && key_file_read(opts.key, &ring)) {
         fprintf(stderr, "storm: %s\n", explained());
@@ -269,10 +279,14 @@ int main(int argc, char **argv)
         fprintf(stderr, "storm: no socket\n");
         return 1;
     }
+    struct rack_identity i = {.version = 0};
+    if (opts.id && sscanf(opts.id, "%16" SCNx64 "%16" SCNx64, &i.id[0], &i.id[1]) == 2)
+        space = rack_short_id(&i);
     rng_seed(&rng, opts.seed);
     uint64_t sent = blow(&u, to);
     printf("sent %llu answers %llu\n", (unsigned long long)sent, (unsigned long long)answers);
     udp_close(&u);
+    udp_close(&nobody);
     if (back_bytes > sent_bytes)
         fprintf(stderr, "storm: %llu bytes were answered with %llu\n", (unsigned long long)sent_bytes,
                 (unsigned long long)back_bytes);

@@ -5,6 +5,7 @@
 #include "cli/folder.h"
 #include "cli/settings.h"
 #include "node/etcd.h"
+#include "node/gate.h"
 #include "node/hosting.h"
 #include "node/memory_kernel.h"
 #include "node/memory_rdma.h"
@@ -281,6 +282,7 @@ static struct station_params station_params(void)
         .member = {.space = opts.space, .ring = ring, .deadline = daemon_deadline(), .patient = true, .stop = &cli_signal},
         .fresh = opts.fresh,
         .spin_ns = opts.spin_ns,
+        .gate = &gate_in_kernel,
     };
 }
 
@@ -407,6 +409,7 @@ static int coordinate(const struct design *d, const struct knobs *knobs, enum pa
         .folder = opts.store ? NULL : folder,
         .usual = usual_params(),
         .spin_ns = opts.spin_ns,
+        .gate = &gate_in_kernel,
         .listen_ns = first ? lease_surely_over(opts.lease_ns) : 0,
         .stop = &cli_signal,
         .ready = say_ready,

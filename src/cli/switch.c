@@ -3,6 +3,7 @@
 #include "cli/switch.h"
 #include "cli/commands.h"
 #include "cli/daemon.h"
+#include "node/gate.h"
 #include "node/kernel.h"
 
 #include <net/if.h>
@@ -189,6 +190,7 @@ static int run_switch(struct args_rest *rest)
     p.switch_locks = opts.room;
     p.fresh = opts.fresh;
     p.spin_ns = opts.spin_ns;
+    p.gate = opts.soft ? &gate_in_kernel : NULL;
     status = daemon_begin(&usage, &opts.daemon);
     if (!status)
         status = daemon_checked(&opts.daemon);

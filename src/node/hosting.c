@@ -203,7 +203,8 @@ static int start_granter(struct hosting *h, struct hosted *s, unsigned n, bool f
                                                    .patient = true,
                                                    .stop = &s->stop_granters},
                                         .fresh = fresh,
-                                        .spin_ns = h->p->spin_ns};
+                                        .spin_ns = h->p->spin_ns,
+                                        .gate = h->p->gate};
     s->place[n] = g->params.member.at;
     if (s->decider)
         coordinating_own_switch(&s->c, s->place[n]);

@@ -90,8 +90,26 @@ struct switch_policy {
 
 #define STATION_PARKED 8u /* packets: a host that has just joined sends two or three before the coordinator has answered */
 
+/* A filter of a station's socket, which refuses packets with wrong tags before the process is woken for them. */
+struct station_gate {
+    int (*put_before)(const struct roster *r, int fd, void **out); /* 0, or a negative code, explained */
+    void (*tell)(void *gate, const struct roster *r);              /* which hosts there are, with their keys */
+    uint64_t (*refused)(const void *gate);                         /* packets so far */
+    void (*take_away)(void *gate, int fd);
+};
+
+/* What a station knows of packets that it refuses, and of the filter against them. */
+struct station_flood {
+    const struct station_gate *gate; /* null: there is none in this build, or the kernel refused it */
+    void *filter;                    /* null: it is not before the socket */
+    uint64_t filtered;               /* packets that the filter has refused, as far as they were counted */
+    uint64_t refused;                /* by anyone, at the last look */
+    uint64_t looked_ns, busy_ns;     /* when; and when there were last so many that the filter is wanted */
+};
+
 struct station {
     struct member member;
+    struct station_flood flood;
     /* Packets of hosts that the roster did not know, until the coordinator has said which hosts there are. */
     struct {
         unsigned count;
@@ -140,6 +158,7 @@ struct station_params {
     uint64_t switch_locks; /* a switch that spills has room for so many; 0: for all */
     bool fresh;            /* nothing was granted before by a server in this place */
     uint64_t spin_ns;
+    const struct station_gate *gate; /* null: floods are refused in the process */
 };
 
 /* Joins, and begins with empty state. 0, or a negative code, explained. */

@@ -15,6 +15,8 @@
 
 #define LOOK_NS (100 * NS_PER_MS)        /* how often whether to stop */
 #define MEET_NS (5 * NS_PER_MS)          /* between two looks whether all others have joined */
+#define FLOOD_RATE UINT64_C(5000)        /* refused packets a second: honest members cause none, or a few at a change of keys */
+#define FLOOD_END_NS (10 * NS_PER_S)     /* with fewer, until the filter goes */
 #define OUTBOX_FULL (OUTBOX_PACKETS / 2) /* packets that wait at most while others are still looked at */
 
 /* ---- set-up ---- */
@@ -116,6 +118,7 @@ int station_adopt(struct station *s, const struct member *m, const struct statio
     s->is_switch = p->member.is_switch;
     s->spin_ns = p->spin_ns;
     s->stop = p->member.stop;
+    s->flood.gate = m->roster && m->roster->ring ? p->gate : NULL;
     if (!m->design || (s->is_switch ? !m->design->switch_packet : !m->design->server_packet))
         return explain(-PAWL_ENOTSUP, "the design '%s' has no %s", m->welcome.said.design,
                        s->is_switch ? "switch" : "lock servers");
@@ -160,6 +163,8 @@ void station_apply(struct station *s, pawl_apply apply, void *ctx)
 
 void station_close(struct station *s)
 {
+    if (s->flood.filter)
+        s->flood.gate->take_away(s->flood.filter, s->member.udp.fd);
     member_close(&s->member);
     if (s->memory && s->memory_bytes) /* its own */
         munmap(s->memory, s->memory_bytes);
@@ -526,6 +531,8 @@ static void unpark(struct station *s, struct outbox *out)
     }
     s->parked.count = 0;
     r->wanted = wanted;
+    if (s->flood.filter)
+        s->flood.gate->tell(s->flood.filter, r);
     if (s->kernel.told)
         s->kernel.told(s->kernel.ctx);
 }
@@ -609,6 +616,58 @@ static bool is_echo(struct station *s, void *data, uint32_t len)
     return true;
 }
 
+/* ---- floods ---- */
+
+static ONCE void open_gate(struct station *s, uint64_t came)
+{
+    struct station_flood *f = &s->flood;
+    if (f->gate->put_before(s->member.roster, s->member.udp.fd, &f->filter)) {
+        f->gate = NULL;
+        log_event(LOG_LEVEL_WARNING, "flood not filtered", LOG_TEXT("space", s->member.join.space), LOG_NUMBER("packets", came),
+                  LOG_TEXT("why", explained()));
+        return;
+    }
+    f->filtered = 0;
+    log_event(LOG_LEVEL_WARNING, "flood begins", LOG_TEXT("space", s->member.join.space), LOG_NUMBER("packets", came),
+              LOG_TEXT("why", "packets without a right tag: the kernel refuses them from now on"));
+}
+
+static ONCE void close_gate(struct station *s)
+{
+    struct station_flood *f = &s->flood;
+    f->gate->take_away(f->filter, s->member.udp.fd);
+    f->filter = NULL;
+    log_event(LOG_LEVEL_NOTICE, "flood ended", LOG_TEXT("space", s->member.join.space), LOG_NUMBER("packets", f->filtered),
+              LOG_TEXT("why", "the filter in the kernel has little to refuse"));
+}
+
+/* Puts the filter before the socket while there is a flood. It costs honest packets a second check of their tag, so it is not always
+ * there. */
+static ONCE void look_at_flood(struct station *s, uint64_t now)
+{
+    struct station_flood *f = &s->flood;
+    struct roster *r = s->member.roster;
+    uint64_t since = now - f->looked_ns;
+    if (f->filter) {
+        uint64_t sum = f->gate->refused(f->filter);
+        r->untagged += sum - f->filtered;
+        if (sum != f->filtered)
+            r->wanted = 1; /* a host of which the coordinator has not told may be among them: the process does not see its packets */
+        f->filtered = sum;
+        f->gate->tell(f->filter, r);
+    }
+    uint64_t all = r->untagged + r->unknown + r->forged, came = all - f->refused;
+    bool many = came > FLOOD_RATE * since / NS_PER_S;
+    f->refused = all;
+    f->looked_ns = now;
+    if (many)
+        f->busy_ns = now;
+    if (many && !f->filter)
+        open_gate(s, came);
+    else if (f->filter && now - f->busy_ns > FLOOD_END_NS)
+        close_gate(s);
+}
+
 static uint64_t tick(struct station *s, struct outbox *out)
 {
     uint64_t (*fn)(void *, uint64_t, struct outbox *) =
@@ -683,6 +742,8 @@ void station_run(struct station *s)
             changing(s, true);
             next = now + max_u64(tick(s, out), NS_PER_MS / 4);
             changing(s, false);
+            if (s->flood.gate && now - s->flood.looked_ns >= LOOK_NS)
+                look_at_flood(s, now);
             if (figures_due(&s->board, now))
                 publish(s, host_now());
         }

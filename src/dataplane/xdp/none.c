@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In place of loader.c and attach.c where the build found no libbpf, clang or bpftool. */
+#include "dataplane/xdp/gate.h"
 #include "dataplane/xdp/loader.h"
 
 #include <errno.h>
@@ -116,3 +117,25 @@ int plane_device(const char *device, uint32_t *ifindex, uint8_t mac[6])
 {
     return -ENOTSUP;
 }
+
+int gate_open(const struct gate_settings *settings, struct gate_filter **out)
+{
+    return explain(-ENOTSUP, "%s", plane_missing());
+}
+volatile struct plane_seal *gate_seals(struct gate_filter *g)
+{
+    return NULL;
+}
+int gate_attach(struct gate_filter *g, int fd)
+{
+    return -ENOTSUP;
+}
+int gate_detach(struct gate_filter *g, int fd)
+{
+    return -ENOTSUP;
+}
+uint64_t gate_refused(const struct gate_filter *g)
+{
+    return 0;
+}
+void gate_close(struct gate_filter *g) {}
