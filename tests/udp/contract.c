@@ -146,8 +146,8 @@ static void asynchronous(pawl *p, pawl *q)
     CHECK_OK(pawl_unlock(p, &done[0].grant));
 }
 
-/* Requests with `more` wait for the next call of pawl_reap, unless the library's thread, which looks up every 10 ms, sends them first.
- * Returns whether all waited together. */
+/* Requests with `more` wait for the next call of pawl_reap, unless the library's thread, which looks up every 10 ms, sends them
+ * first. Returns whether all waited together. */
 static bool more_at_once(pawl *p, uint64_t first)
 {
     pawl_completion done[PAWL_INFLIGHT_MAX];

@@ -12,9 +12,10 @@
 #define LEASE_NS (3600 * NS_PER_S)  /* nothing fails */
 #define RETRY_NS (10 * NS_PER_MS)   /* nothing is lost; longer than any queue of a server (wire/sim.h) */
 #define GATHER_NS (100 * NS_PER_US) /* until every host has its leases */
-/* Of a client: those of a transaction, and as many that are still being released. With fewer, clients wait for room with locks in hand. */
+/* Of a client: those of a transaction, and as many that are still being released. With fewer, clients wait for room with locks in
+ * hand. */
 #define TXN_REQUESTS (2 * TXN_LOCKS_MAX)
-#define LOOK_EVERY 64               /* operations between two updates of the progress line */
+#define LOOK_EVERY 64 /* operations between two updates of the progress line */
 
 struct bench_rack {
     struct bench_window window;
@@ -299,8 +300,8 @@ static void explain_set_up(struct bench_rack *b, int rc, char why[BENCH_WHY_LEN]
     const struct rack_params r = rack_of(b);
     if (rc == -EINVAL && rack_sim_hosts(&r) > SIM_HOSTS_MAX)
         snprintf(why, BENCH_WHY_LEN,
-                 "too many hosts: %u, and lock servers: %u; with the other members of a rack they take %u simulated hosts, of %d", r.hosts,
-                 r.servers, rack_sim_hosts(&r), SIM_HOSTS_MAX);
+                 "too many hosts: %u, and lock servers: %u; with the other members of a rack they take %u simulated hosts, of %d",
+                 r.hosts, r.servers, rack_sim_hosts(&r), SIM_HOSTS_MAX);
     else
         snprintf(why, BENCH_WHY_LEN, "cannot set up the simulated rack: %s", strerror(-rc));
 }
