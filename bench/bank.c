@@ -43,6 +43,7 @@ static const struct arg table[] = {
      .to = &bank.at.options.lease_ns},
     {.name = "tag", .kind = ARG_STRING, .metavar = "T", .help = "name of the space's fences in Redis", .to = &bank.tag},
     {.name = "unfenced", .kind = ARG_FLAG, .help = "write without tokens", .to = &bank.unfenced},
+    {.name = "unlocked", .kind = ARG_FLAG, .help = "take no locks: the money need not add up", .to = &bank.unlocked},
     {.name = "lifetime", .kind = ARG_DURATION, .metavar = "S", .help = "RedLock: of a lock; default 10", .to = &bank.lifetime_ns},
     {.name = "delay",
      .kind = ARG_DURATION,

@@ -33,6 +33,7 @@ struct bank {
     const char *workload;    /* mobile or smallbank */
     const char *tag;         /* of the fences in Redis: tokens of different spaces are not comparable */
     bool unfenced;           /* writes go without tokens */
+    bool unlocked;           /* no locks at all: what the application itself takes */
     uint64_t port, db;       /* of Redis */
     uint64_t accounts, zipf; /* exponent in thousandths */
     uint64_t lifetime_ns;    /* RedLock: after which a lock ends by itself */

@@ -99,6 +99,7 @@ void bank_draw(struct bank_client *c, struct bank_txn *t)
         draw_smallbank(c, t);
     else
         draw_mobile(c, t);
+    t->locks = t->locks && !c->bank->unlocked;
     sort(t);
 }
 

@@ -77,7 +77,8 @@ static void next_lock(struct flow *f, struct teller *t)
                             .mode = t->t.writes[t->locked] ? PAWL_EXCLUSIVE : PAWL_SHARED,
                             .key = pawl_id(slot),
                             .deadline_ns = pawl_in(WAIT_NS),
-                            .user = t};
+                            .user = t,
+                            .more = 1}; /* take_grants reaps before the process sleeps */
     int rc = pawl_submit(f->c.p, &r, &id);
     if (rc)
         crowd_fail(f->crowd, f->c.number, "cannot lock: %s (%s)", pawl_strerror(rc), pawl_explain());
@@ -90,7 +91,7 @@ static void release(struct flow *f, struct teller *t)
     t->step = RELEASE;
     t->awaited = f->c.p ? 0 : t->locked;
     for (unsigned i = 0; i < t->locked; i++) {
-        const pawl_request r = {.op = PAWL_OP_UNLOCK, .grant = t->grants[i]};
+        const pawl_request r = {.op = PAWL_OP_UNLOCK, .grant = t->grants[i], .more = 1};
         uint64_t id;
         if (!f->c.p) {
             redlock_give(&f->c, t->t.slot[i], t->value[i]);

@@ -271,7 +271,7 @@ static void bad_requests(void)
     CHECK_RC(pawl_submit(one, &r, &id), -EINVAL);
     r = (pawl_request){.op = PAWL_OP_LOCK, .mode = PAWL_SHARED, .key = pawl_id(1)};
     CHECK_RC(pawl_submit(one, &r, &id), -EINVAL); /* a deadline that was forgotten is not a try */
-    r = (pawl_request){.op = PAWL_OP_LOCK, .mode = PAWL_SHARED, .key = pawl_id(1), .deadline_ns = PAWL_TRY, .reserved = {0, 1}};
+    r = (pawl_request){.op = PAWL_OP_LOCK, .mode = PAWL_SHARED, .key = pawl_id(1), .deadline_ns = PAWL_TRY, .reserved = {1}};
     CHECK_RC(pawl_submit(one, &r, &id), -EINVAL);
     CHECK_RC(pawl_reap(one, &c, 1, 0), -EINVAL);
     CHECK_RC(pawl_reap(one, &c, 0, PAWL_TRY), -EINVAL);

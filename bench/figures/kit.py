@@ -166,10 +166,13 @@ class Figure:
     # ---- claims ----
 
     def claim(self, what, paper, ours, ordered=True, within=WITHIN):
-        """A number of the paper's text, and ours: None if it could not be had. within=None: shown without a verdict, where a quarter
-        more or less says nothing, as of percentages near 100."""
+        """A number of the paper's text, and ours: None if it could not be had."""
         ratio = None if ours is None or not paper else ours / paper
         self.claims.append((what, paper, ours, ratio, verdict(paper, ours, ordered, within)))
+
+    def beside(self, what, paper, ours, why):
+        """A number that is shown without a verdict, and why."""
+        self.claims.append((what, paper, ours, ours / paper if paper and ours is not None else None, "none: " + why))
 
     def reduction(self, what, paper, ours):
         """Below something else by so many per cent; 90 % for 80 % is a factor of 10 for 5."""
@@ -250,8 +253,6 @@ def verdict(paper, ours, ordered, within):
         return "could not be tried"
     if not ordered:
         return "not reproduced: another order"
-    if within is None:
-        return ""
     off = ours / paper - 1
     return "reproduced" if abs(off) <= within else f"not reproduced: {off:+.0%}"
 

@@ -251,9 +251,11 @@ int pawl_submit(pawl *p, const pawl_request *request, uint64_t *id)
     if (rc)
         return rc;
     pthread_mutex_lock(&p->async.lock);
+    uint32_t waiting = p->async.in_flight;
     rc = begin(p, &checked, index, id);
+    waiting = p->async.in_flight - waiting;
     pthread_mutex_unlock(&p->async.lock);
-    if (p->ops->changed)
+    if (waiting && p->ops->changed)
         p->ops->changed(p);
     return rc;
 }

@@ -174,7 +174,7 @@ int net_begin(struct pawl *p, struct async_op *op)
         async_finish(&p->async, op, rc);
     else
         op->state = ASYNC_WAITING;
-    if (n->batch.packets >= TOGETHER || p->async.in_flight < TOGETHER || n->batch.wakes)
+    if (n->batch.packets >= TOGETHER || (p->async.in_flight < TOGETHER && !r->more) || n->batch.wakes)
         net_flush_together(n, &n->udp, &n->batch);
     return 0;
 }

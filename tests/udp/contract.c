@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The contract of pawl.h, over packets: modes, tokens, time-outs, conversion, several locks, asynchronous operations, threads that
  * share a handle, processes of one host and of several, one that is killed and one that is stopped. */
+#include "client/net.h"
 #include "tests/udp/team.h"
 
 #include <poll.h>
 
 #define LOCKS 10000
 #define KEYS 50
+#define MORE 8 /* requests that leave together, */
+#define MORE_TRIES 50
 #define LEASE_NS (6 * NS_PER_S) /* of hosts; a busy machine may stop any process for seconds, and no host shall be lost by that */
 
 /* A try is granted a free lock. But the network, or a retransmission on a busy machine, may deliver an old request once more. The
@@ -141,6 +144,40 @@ static void asynchronous(pawl *p, pawl *q)
         CHECK_RC(pawl_cancel(q, id), -ENOENT);
     }
     CHECK_OK(pawl_unlock(p, &done[0].grant));
+}
+
+/* Requests with `more` wait for the next call of pawl_reap, unless the library's thread, which looks up every 10 ms, sends them
+ * first. Returns whether all waited together. */
+static bool more_at_once(pawl *p, uint64_t first)
+{
+    pawl_completion done[PAWL_INFLIGHT_MAX];
+    pawl_request r = {.op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .deadline_ns = UINT64_MAX, .more = 1};
+    struct net *n = net_of(p);
+    uint64_t id;
+    for (unsigned i = 0; i < MORE; i++) {
+        r.key = pawl_id(first + i);
+        CHECK_OK(pawl_submit(p, &r, &id));
+    }
+    pthread_mutex_lock(&p->async.lock);
+    bool together = n->batch.packets == MORE;
+    pthread_mutex_unlock(&p->async.lock);
+    for (unsigned got = 0; got < MORE;) {
+        int now = pawl_reap(p, done + got, MORE - got, pawl_in(LIMIT_NS));
+        CHECK(now > 0);
+        got += (unsigned)now;
+    }
+    for (unsigned i = 0; i < MORE; i++) {
+        CHECK_OK(done[i].result);
+        CHECK_OK(pawl_unlock(p, &done[i].grant));
+    }
+    return together;
+}
+
+static void leave_together(pawl *p)
+{
+    unsigned tries = 0;
+    while (!more_at_once(p, 200 + MORE * tries)) /* other locks: an agent that stays grants without a packet */
+        CHECK(++tries < MORE_TRIES);
 }
 
 /* ---- threads ---- */
@@ -351,6 +388,7 @@ static void all(void *arg)
     several(a, c);
     asynchronous(a, b);
     asynchronous(a, c);
+    leave_together(a);
     team_takes_turns(a, THREADS, ROUNDS);
     tries(a);
     forked(a);

@@ -65,7 +65,7 @@ static void forgotten(pawl *p)
         pawl_request r = locking(2, PAWL_EXCLUSIVE, 0);
         CHECK_RC(pawl_submit(p, &r, &id), -EINVAL);
         r = locking(2, PAWL_EXCLUSIVE, PAWL_TRY);
-        r.reserved[1] = 1;
+        r.reserved[0] = 1;
         CHECK_RC(pawl_submit(p, &r, &id), -EINVAL);
         r = locking(2, (enum pawl_mode)3, PAWL_TRY);
         CHECK_RC(pawl_submit(p, &r, &id), -EINVAL);

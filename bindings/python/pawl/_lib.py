@@ -85,7 +85,8 @@ class request(Structure):
         ("end", c_uint64),
         ("call", c_void_p),
         ("limit", c_uint64),
-        ("reserved", c_uint64 * 2),
+        ("more", c_uint64),
+        ("reserved", c_uint64 * 1),
     ]
 
 

@@ -125,7 +125,8 @@ void server_report(struct server *s, uint64_t now, struct outbox *out)
 #define KEEP_NUM 5u       /* a lock stays if it is worth four fifths of the worst that would take its place */
 #define KEEP_DEN 4u
 #define WAIT_SIZE 16u       /* of each priority's queue */
-#define SLIDES_AT_ONCE 256u /* queues that one defragmentation moves */
+#define SLIDES_AT_ONCE 256u /* queues that one defragmentation moves, */
+#define SLIDE_LOOKS 4096u   /* and looks at: with a hundred thousand locks it took a quarter of the switch's time */
 #define FILL_SIZE 8u        /* slots of a lock without requests so far, if there is that much room for all */
 #define FILL_PACKETS 8u     /* of TAKE_MANY that one look sends */
 /* Locks that are on their way in at once. Those whose packets a socket has no room for are asked for one by one. */
@@ -223,8 +224,8 @@ static void follow_plan(struct nl_switch *w, uint64_t now, struct outbox *out)
 static void defragment(struct nl_switch *w)
 {
     struct plane *plane = switch_plane(w);
-    uint32_t slides = 0;
-    for (uint32_t n = 0; n < plane->config.locks && slides < SLIDES_AT_ONCE && plane->free_slot < plane->config.slots; n++) {
+    uint32_t slides = 0, looks = (uint32_t)min_u64(plane->config.locks, SLIDE_LOOKS);
+    for (uint32_t n = 0; n < looks && slides < SLIDES_AT_ONCE && plane->free_slot < plane->config.slots; n++) {
         uint32_t lock = w->slide_next = (w->slide_next + 1) % plane->config.locks;
         if (switch_control(w, lock)->state == CONTROL_LIVE)
             slides += plane_slide(plane, lock);

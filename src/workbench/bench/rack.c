@@ -12,7 +12,10 @@
 #define LEASE_NS (3600 * NS_PER_S)  /* nothing fails */
 #define RETRY_NS (10 * NS_PER_MS)   /* nothing is lost; longer than any queue of a server (wire/sim.h) */
 #define GATHER_NS (100 * NS_PER_US) /* until every host has its leases */
-#define LOOK_EVERY 64               /* operations between two updates of the progress line */
+/* Of a client: those of a transaction, and as many that are still being released. With fewer, clients wait for room with locks in
+ * hand. */
+#define TXN_REQUESTS (2 * TXN_LOCKS_MAX)
+#define LOOK_EVERY 64 /* operations between two updates of the progress line */
 
 struct bench_rack {
     struct bench_window window;
@@ -245,6 +248,7 @@ static struct rack_params rack_of(struct bench_rack *b)
         .cores = spread ? (cores + servers - 1) / servers : cores,
         .pool_cores = b->window.design->packet->switch_packet ? 1 : 0, /* FissLock 7.1: one core of each node for its agents */
         .tasks = 1,
+        .requests = p->workload.txn ? TXN_REQUESTS : 0,
         .seed = p->workload.seed + b->window.round,
         .lease_ns = p->lease_ns ? p->lease_ns : LEASE_NS,
         .retry_ns = RETRY_NS,
@@ -290,14 +294,28 @@ static void collect(struct bench_rack *b, uint64_t begin_ns)
     bench_sim_collect(&b->window, begin_ns);
 }
 
+/* Why the rack cannot be set up. */
+static void explain_set_up(struct bench_rack *b, int rc, char why[BENCH_WHY_LEN])
+{
+    const struct rack_params r = rack_of(b);
+    if (rc == -EINVAL && rack_sim_hosts(&r) > SIM_HOSTS_MAX)
+        snprintf(why, BENCH_WHY_LEN,
+                 "too many hosts: %u, and lock servers: %u; with the other members of a rack they take %u simulated hosts, of %d",
+                 r.hosts, r.servers, rack_sim_hosts(&r), SIM_HOSTS_MAX);
+    else
+        snprintf(why, BENCH_WHY_LEN, "cannot set up the simulated rack: %s", strerror(-rc));
+}
+
 int bench_rack_round(const struct bench_params *p, const struct design *design, unsigned round, struct bench_round *out,
                      char why[BENCH_WHY_LEN])
 {
     uint64_t begin_ns = world_clock(CLOCK_MONOTONIC);
     struct bench_rack *b = calloc(1, sizeof *b);
     int rc = b ? set_up(b, p, design, round, out) : -ENOMEM;
-    if (rc)
-        snprintf(why, BENCH_WHY_LEN, "cannot set up the simulated rack: %s", strerror(-rc));
+    if (rc && b)
+        explain_set_up(b, rc, why);
+    else if (rc)
+        snprintf(why, BENCH_WHY_LEN, "out of memory");
     else
         rc = run(b, why);
     if (!rc)

@@ -589,12 +589,21 @@ static int add_all(struct rack *r)
     return rc;
 }
 
+/* Beside the lock servers: the coordinator, steward, backup and spares, of which a rack may have some. */
+#define RACK_OTHERS 5u
+
+unsigned rack_sim_hosts(const struct rack_params *p)
+{
+    bool apart = !p->design->packet->on_hosts || p->faults & FAULTS_COORDINATOR; /* add_server */
+    return p->hosts + (apart ? p->servers : 0) + RACK_OTHERS;
+}
+
 int rack_init(struct rack *r, const struct rack_params *p)
 {
     const struct packet_design *d = p->design->packet;
     if (!d || !p->clients || p->clients > RACK_CLIENTS_MAX || !p->hosts || !p->tasks || p->tasks > ACTORS_MAX ||
         p->servers > RACK_SERVERS_MAX || (d->server_packet && !d->spills && !p->servers) ||
-        (d->on_hosts && p->servers > p->hosts) || p->hosts + p->servers + 5 > SIM_HOSTS_MAX ||
+        (d->on_hosts && p->servers > p->hosts) || rack_sim_hosts(p) > SIM_HOSTS_MAX ||
         ((p->faults & FAULTS_COORDINATOR) && !rack_coordinates(p->design)))
         return -EINVAL;
     memset(r, 0, sizeof *r);

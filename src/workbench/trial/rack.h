@@ -221,6 +221,9 @@ struct rack {
     struct rack_replay *replays; /* what was recorded; null: nothing is (rack_replay.c) */
 };
 
+/* Simulated hosts that such a rack takes, of SIM_HOSTS_MAX. */
+unsigned rack_sim_hosts(const struct rack_params *p);
+
 int rack_init(struct rack *r, const struct rack_params *p);
 void rack_free(struct rack *r);
 
