@@ -209,6 +209,18 @@ static int exchange_port(struct fab_rdma *o, uint64_t until)
     return 0;
 }
 
+/* A node that has not answered for a lease. No session of this client could be renewed meanwhile, so all have ended: the endpoint
+ * ends, too, and its callers are told now, not after as many tries as each makes. */
+static int note_silence(struct fab_rdma *o, uint64_t since, int rc)
+{
+    if (rc != -ETIMEDOUT) {
+        o->silent_since = 0;
+        return rc;
+    }
+    o->silent_since = o->silent_since ? o->silent_since : since;
+    return world_now(o->ep.world) >= o->silent_since + o->io.lease_ns ? -FAB_EFENCED : rc;
+}
+
 int rdma_ready(struct fab_rdma *o, uint64_t until)
 {
     for (uint64_t begin = world_now(o->ep.world); o->renewing && !o->dead;) {
@@ -218,12 +230,14 @@ int rdma_ready(struct fab_rdma *o, uint64_t until)
     }
     if (o->dead || !o->broken)
         return o->dead;
+    uint64_t begin = world_now(o->ep.world), silence_ends = o->silent_since ? o->silent_since + o->io.lease_ns : UINT64_MAX;
     o->renewing = o->exchanging = true;
     o->attempt++;
     pthread_mutex_unlock(&o->mutex);
-    int rc = exchange_port(o, until);
+    int rc = exchange_port(o, min_u64(until, silence_ends));
     pthread_mutex_lock(&o->mutex);
     o->exchanging = false;
+    rc = note_silence(o, begin, rc);
     if (!rc)
         rc = begin_again(o, max_u64(until, rdma_patience(o)));
     else if (rc == -FAB_EFENCED)
