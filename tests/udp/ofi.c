@@ -172,22 +172,36 @@ static int old_key(uint64_t mistakes)
     return took_effect;
 }
 
+static long times_asleep(void)
+{
+    struct rusage used;
+    CHECK_EQ(getrusage(RUSAGE_THREAD, &used), 0);
+    return used.ru_nvcsw;
+}
+
 /* A client that is shut out, and none but that one. 1: a verb of it took effect. */
 static int shut_out(uint64_t mistakes)
 {
     struct rdma_target *before = target;
     struct peer p, q;
-    uint64_t old;
+    uint64_t old, begin;
+    long slept;
     target = open_target(mistakes);
     open_peer(&p, 4, 1, 0, LIMIT_NS);
     open_peer(&q, 5, 1, 0, LIMIT_NS);
     CHECK_OK(fab_write64(p.ep, 8 * WORD, 200));
     CHECK_OK(fab_fence(q.ep, 4, 0));
     p.refused = true;
+    begin = pawl_now();
+    slept = times_asleep();
     int rc = fab_faa64(p.ep, 8 * WORD, 1, &old);
+    slept = times_asleep() - slept;
     bool took_effect = memory[WORD] != 200;
     if (!took_effect) {
         CHECK_RC(rc, -FAB_EUNKNOWN);
+        printf("shut out: the device says so after %.0f ms, in which the client slept %ld times\n",
+               (double)(pawl_now() - begin) / 1e6, slept);
+        CHECK(!over_verbs || slept < 300);                          /* by events: every 10 ms; naps of 50 us would be thousands */
         CHECK_RC(fab_faa64(p.ep, 8 * WORD, 1, &old), -FAB_EFENCED); /* it has asked */
         CHECK_RC(fab_read64(p.ep, 8 * WORD, &old), -FAB_EFENCED);
         CHECK_EQ(memory[WORD], 200);
