@@ -4,11 +4,10 @@
 #include "lib/explain.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-
-#define COMPLETIONS 16 /* read at once */
 
 /* A work request points to its operand, so it lives as long as its flight. */
 struct posted {
@@ -20,12 +19,15 @@ struct ibv_end {
     struct rdma_port port;
     struct ibv_dock dock;
     struct flight_buffers *buffers;
-    struct ibv_mr *local; /* the buffers */
+    struct ibv_mr *local;             /* the buffers */
+    struct ibv_comp_channel *channel; /* of the queue's events */
     struct ibv_cq *cq;
     struct ibv_qp *qp;
     uint32_t first_packet;
     struct posted posted[FLIGHTS];
     struct ibv_send_wr *first, *last; /* given, and not posted; null: none */
+    struct flight *given[FLIGHTS];    /* in their order, by number modulo FLIGHTS: from `told` on */
+    unsigned told, ended, next;       /* numbers of verbs: those before are told to the endpoint, have ended well, were given */
     int failed;                       /* to post; 0: nothing */
 };
 
@@ -44,7 +46,9 @@ static int make_parts(struct ibv_end *e)
     e->local = ibv_lib.reg_mr(e->dock.pd, e->buffers, bytes, IBV_ACCESS_LOCAL_WRITE);
     if (!e->local)
         return rdma_explain_registration(-errno, RDMA_VERBS, bytes, locked.rlim_cur, strerror(errno));
-    e->cq = ibv_lib.create_cq(e->dock.context, FLIGHTS, NULL, NULL, 0);
+    e->channel = ibv_lib.create_channel(e->dock.context);
+    if (e->channel && !fcntl(e->channel->fd, F_SETFL, O_NONBLOCK))
+        e->cq = ibv_lib.create_cq(e->dock.context, FLIGHTS, NULL, e->channel, 0);
     if (!e->cq)
         return explain(-errno, "libibverbs cannot make a completion queue: %s", strerror(errno));
     return ibv_queue_make(&e->dock, e->cq, false, &e->qp);
@@ -106,6 +110,8 @@ void ibv_end_close(struct rdma_port *p)
         ibv_lib.destroy_qp(e->qp);
     if (e->cq)
         ibv_lib.destroy_cq(e->cq);
+    if (e->channel)
+        ibv_lib.destroy_channel(e->channel);
     if (e->local)
         ibv_lib.dereg_mr(e->local);
     ibv_dock_close(&e->dock);
@@ -155,6 +161,8 @@ int ibv_end_give(struct rdma_port *p, const struct verbs_way *way, struct flight
     else
         e->first = &r->wr;
     e->last = &r->wr;
+    assert(e->next - e->told < FLIGHTS);
+    e->given[e->next++ % FLIGHTS] = f;
     return 0;
 }
 
@@ -173,20 +181,51 @@ void ibv_end_push(struct rdma_port *p)
 {
     struct ibv_end *e = end_of(p);
     struct ibv_send_wr *refused;
-    if (e->first && !e->failed)
+    if (e->first && !e->failed) {
+        e->last->send_flags |= IBV_SEND_SIGNALED;
         e->failed = ibv_post_send(e->qp, e->first, &refused);
+    }
     e->first = e->last = NULL;
+}
+
+/* A queue pair ends its verbs in order: with one that has ended, those before it have. */
+static void note_end(struct ibv_end *e, const struct flight *f)
+{
+    while (e->ended != e->next && e->given[e->ended++ % FLIGHTS] != f)
+        ;
 }
 
 int ibv_end_look(struct rdma_port *p, struct rdma_done *done, unsigned max)
 {
     struct ibv_end *e = end_of(p);
-    struct ibv_wc wc[COMPLETIONS];
+    struct ibv_wc wc;
+    unsigned n = 0;
     ibv_end_push(p);
     if (e->failed)
         return -e->failed; /* the endpoint goes on with another queue pair */
-    int count = ibv_poll_cq(e->cq, (int)min_u64(max, COMPLETIONS), wc);
-    for (int i = 0; i < count; i++)
-        done[i] = (struct rdma_done){.flight = (struct flight *)(uintptr_t)wc[i].wr_id, .error = code_of(wc[i].status)};
-    return count < 0 ? -EIO : count;
+    while (n < max) {
+        if (e->told != e->ended) {
+            done[n++] = (struct rdma_done){.flight = e->given[e->told++ % FLIGHTS]};
+            continue;
+        }
+        int count = ibv_poll_cq(e->cq, 1, &wc);
+        if (count <= 0)
+            return count < 0 ? -EIO : (int)n;
+        if (wc.status == IBV_WC_SUCCESS)
+            note_end(e, (const struct flight *)(uintptr_t)wc.wr_id);
+        else /* the outcome of those before it is unknown, too */
+            done[n++] = (struct rdma_done){.flight = (struct flight *)(uintptr_t)wc.wr_id, .error = code_of(wc.status)};
+    }
+    return (int)n;
+}
+
+int ibv_end_arm(struct rdma_port *p)
+{
+    const struct ibv_end *e = end_of(p);
+    struct ibv_cq *cq;
+    void *ctx;
+    while (!ibv_lib.get_cq_event(e->channel, &cq, &ctx))
+        ibv_lib.ack_cq_events(cq, 1);
+    ibv_req_notify_cq(e->cq, 0);
+    return e->channel->fd;
 }

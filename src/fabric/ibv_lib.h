@@ -23,6 +23,10 @@ struct ibv_functions {
     int (*dealloc_pd)(struct ibv_pd *pd);
     struct ibv_mr *(*reg_mr)(struct ibv_pd *pd, void *memory, size_t bytes, int access);
     int (*dereg_mr)(struct ibv_mr *mr);
+    struct ibv_comp_channel *(*create_channel)(struct ibv_context *context);
+    int (*destroy_channel)(struct ibv_comp_channel *channel);
+    int (*get_cq_event)(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **ctx);
+    void (*ack_cq_events)(struct ibv_cq *cq, unsigned count);
     struct ibv_cq *(*create_cq)(struct ibv_context *context, int entries, void *ctx, struct ibv_comp_channel *channel, int vector);
     int (*destroy_cq)(struct ibv_cq *cq);
     struct ibv_qp *(*create_qp)(struct ibv_pd *pd, struct ibv_qp_init_attr *attr);
@@ -84,5 +88,6 @@ void ibv_end_close(struct rdma_port *p);
 int ibv_end_give(struct rdma_port *p, const struct verbs_way *way, struct flight *f);
 void ibv_end_push(struct rdma_port *p);
 int ibv_end_look(struct rdma_port *p, struct rdma_done *done, unsigned max);
+int ibv_end_arm(struct rdma_port *p);
 
 #endif

@@ -19,7 +19,6 @@ int ibv_queue_make(const struct ibv_dock *d, struct ibv_cq *cq, bool serves, str
     struct ibv_qp_init_attr init = {.send_cq = cq,
                                     .recv_cq = cq,
                                     .qp_type = IBV_QPT_RC,
-                                    .sq_sig_all = 1,
                                     .cap = {.max_send_wr = serves ? 1 : FLIGHTS,
                                             .max_recv_wr = 1,
                                             .max_send_sge = 1,

@@ -121,6 +121,7 @@ const struct rdma_kind rdma_verbs = {
     .give = ibv_end_give,
     .push = ibv_end_push,
     .look = ibv_end_look,
+    .arm = ibv_end_arm,
     .error = in_words,
     .serve = serve,
     .memory = take_memory,

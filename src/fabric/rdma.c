@@ -6,6 +6,7 @@
 #include "lib/explain.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,8 @@
 #define CONNECT_NS (2 * NS_PER_S)     /* the same for the first verb of a connection, which the provider makes for it */
 #define SPIN_NS (200 * NS_PER_US)     /* a waiting thread looks without a pause for some round trips over TCP, */
 #define YIELD_NS (500 * NS_PER_US)    /* then lets others run between two looks, */
-#define NAP_NS (50 * NS_PER_US)       /* then sleeps */
+#define EVENT_MS 10                   /* then sleeps until a verb ends, and at most so long, */
+#define NAP_NS (50 * NS_PER_US)       /* or for so long where the library does not tell, or another thread is told */
 #define COMPLETIONS 16                /* read at once */
 
 uint64_t rdma_patience(const struct fab_rdma *o)
@@ -26,12 +28,33 @@ uint64_t rdma_patience(const struct fab_rdma *o)
 
 /* ---- flights ---- */
 
+/* Until a verb ends. With the lock, which it gives back meanwhile. False: that cannot be waited for. One thread waits: it consumes
+ * the event, and another one would go on sleeping. */
+static bool await_event(struct fab_rdma *o)
+{
+    if (!o->kind->arm || o->exchanging || o->sleeps)
+        return false;
+    unsigned before = o->in_flight;
+    struct pollfd readable = {.fd = o->kind->arm(o->port), .events = POLLIN};
+    rdma_look(o);
+    if (o->in_flight != before)
+        return true; /* one had ended before */
+    o->sleeps = true;
+    pthread_mutex_unlock(&o->mutex);
+    poll(&readable, 1, EVENT_MS); /* another thread may close the port meanwhile: then it waits in vain, and not for long */
+    pthread_mutex_lock(&o->mutex);
+    o->sleeps = false;
+    return true;
+}
+
 /* How long a look may wait. With the lock, which it gives back meanwhile. */
 static void pass_time(struct fab_rdma *o, uint64_t begin)
 {
     const struct timespec nap = {.tv_nsec = NAP_NS};
     struct fab_parking *fiber = o->io.changes ? fab_parking_get() : NULL;
     uint64_t now = world_now(o->ep.world);
+    if (!fiber && now - begin > YIELD_NS && await_event(o))
+        return;
     if (fiber)
         fiber->seen = __atomic_load_n(o->io.changes, __ATOMIC_ACQUIRE);
     pthread_mutex_unlock(&o->mutex);
@@ -209,6 +232,18 @@ static int exchange_port(struct fab_rdma *o, uint64_t until)
     return 0;
 }
 
+/* A node that has not answered for a lease. No session of this client could be renewed meanwhile, so all have ended: the endpoint
+ * ends, too, and its callers are told now, not after as many tries as each makes. */
+static int note_silence(struct fab_rdma *o, uint64_t since, int rc)
+{
+    if (rc != -ETIMEDOUT) {
+        o->silent_since = 0;
+        return rc;
+    }
+    o->silent_since = o->silent_since ? o->silent_since : since;
+    return world_now(o->ep.world) >= o->silent_since + o->io.lease_ns ? -FAB_EFENCED : rc;
+}
+
 int rdma_ready(struct fab_rdma *o, uint64_t until)
 {
     for (uint64_t begin = world_now(o->ep.world); o->renewing && !o->dead;) {
@@ -218,12 +253,14 @@ int rdma_ready(struct fab_rdma *o, uint64_t until)
     }
     if (o->dead || !o->broken)
         return o->dead;
+    uint64_t begin = world_now(o->ep.world), silence_ends = o->silent_since ? o->silent_since + o->io.lease_ns : UINT64_MAX;
     o->renewing = o->exchanging = true;
     o->attempt++;
     pthread_mutex_unlock(&o->mutex);
-    int rc = exchange_port(o, until);
+    int rc = exchange_port(o, min_u64(until, silence_ends));
     pthread_mutex_lock(&o->mutex);
     o->exchanging = false;
+    rc = note_silence(o, begin, rc);
     if (!rc)
         rc = begin_again(o, max_u64(until, rdma_patience(o)));
     else if (rc == -FAB_EFENCED)

@@ -29,7 +29,9 @@ struct fab_rdma {
     bool broken;            /* no verb is issued before the key was renewed */
     bool renewing;          /* a thread does that, */
     bool exchanging;        /* and has the port for itself, without the lock */
+    bool sleeps;            /* a thread sleeps until a verb ends, without the lock */
     bool stalled;           /* the provider has refused a verb: nothing is issued until none is in flight */
+    uint64_t silent_since;  /* the node was asked for a new key then, and has not answered since; 0: it has */
     int dead;               /* what every call returns from now on; 0: nothing is wrong */
     int error;              /* the library's code of the latest failure */
     unsigned in_flight;

@@ -73,6 +73,9 @@ struct rdma_kind {
     void (*push)(struct rdma_port *p); /* issues what was given; an error surfaces at the next look */
     /* Verbs that have ended, up to `max`; or a negative code: the connection broke. */
     int (*look)(struct rdma_port *p, struct rdma_done *done, unsigned max);
+    /* A descriptor that is readable once a further verb has ended; of those that ended before, the next look tells. Null: the
+     * library has none. */
+    int (*arm)(struct rdma_port *p);
     const char *(*error)(int code); /* in words */
 
     /* ---- a node's memory ---- */

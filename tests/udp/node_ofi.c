@@ -58,6 +58,38 @@ static void beside(pawl *p, pawl *q)
     }
 }
 
+/* ---- a node that dies ---- */
+
+static void *wait_for_lock(void *arg)
+{
+    pawl_grant g;
+    CHECK_RC(pawl_lock(arg, pawl_id(1), PAWL_EXCLUSIVE, &g), -PAWL_ELOST);
+    return NULL;
+}
+
+/* A session that waits for a lock, one that asks for a lock, and closing: all learn when the lease ends. */
+static void node_dies(pid_t node, pawl *p, pawl *q)
+{
+    pthread_t waiter;
+    pawl_grant g;
+    CHECK_OK(pawl_lock(p, pawl_id(1), PAWL_EXCLUSIVE, &g));
+    CHECK_EQ(pthread_create(&waiter, NULL, wait_for_lock, q), 0);
+    pause_ns(100 * NS_PER_MS);
+    child_kill(node);
+    uint64_t begin = pawl_now();
+    CHECK_RC(pawl_lock(p, pawl_id(2), PAWL_EXCLUSIVE, &g), -PAWL_ELOST);
+    uint64_t asked = pawl_now();
+    CHECK_EQ(pthread_join(waiter, NULL), 0);
+    uint64_t waited = pawl_now();
+    CHECK_OK(pawl_close(p));
+    CHECK_OK(pawl_close(q));
+    uint64_t closed = pawl_now();
+    printf(
+        "the node was killed: a session that asks knows after %.1f s, one that waits after %.1f s, both are closed after %.1f s\n",
+        (double)(asked - begin) / 1e9, (double)(waited - begin) / 1e9, (double)(closed - begin) / 1e9);
+    CHECK(closed - begin < NODE_LEASE_NS + NODE_LEASE_NS / 2); /* half a lease for a busy machine */
+}
+
 int main(void)
 {
     const char *provider = getenv("PAWL_TEST_PROVIDER");
@@ -79,9 +111,7 @@ int main(void)
     node_calls(p, q);
     beside(p, q);
     team_takes_turns(p, MEMBERS, TURNS);
-    CHECK_OK(pawl_close(p));
-    CHECK_OK(pawl_close(q));
-    child_kill(node);
+    node_dies(node, p, q);
     refused(&t);
     return 0;
 }

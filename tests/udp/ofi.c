@@ -43,12 +43,16 @@ struct peer {
     struct fab_rdma *o;
     struct fab_ep *ep;
     bool refused; /* the node does not give it another key */
+    bool silent;  /* the node's process is gone */
 };
 
 static int renew(void *ctx, uint32_t number, uint64_t deadline, struct verbs_way *way)
 {
     const struct peer *p = ctx;
-    (void)deadline;
+    if (p->silent) {
+        pause_ns(deadline > pawl_now() ? deadline - pawl_now() : 0);
+        return -ETIMEDOUT;
+    }
     return p->refused ? -FAB_EFENCED : rdma_target_admit(target, p->client, p->life, number, way);
 }
 
@@ -59,11 +63,11 @@ static int fence(void *ctx, uint32_t peer, uint64_t proof)
     return 0;
 }
 
-static void open_peer(struct peer *p, uint32_t client, uint32_t life, uint64_t mistakes)
+static void open_peer(struct peer *p, uint32_t client, uint32_t life, uint64_t mistakes, uint64_t lease_ns)
 {
     struct verbs_way way = {0};
     *p = (struct peer){.client = client, .life = life};
-    const struct fab_rdma_io io = {.ctx = p, .renew = renew, .fence = fence, .lease_ns = LIMIT_NS, .mistakes = mistakes};
+    const struct fab_rdma_io io = {.ctx = p, .renew = renew, .fence = fence, .lease_ns = lease_ns, .mistakes = mistakes};
     CHECK_OK(rdma_target_admit(target, client, life, 0, &way));
     int rc = fab_rdma_open(&way, BYTES, &io, pawl_in(LIMIT_NS), &p->o);
     if (rc)
@@ -77,7 +81,7 @@ static void verbs(void)
 {
     struct peer p;
     uint64_t old, words[512], more[512];
-    open_peer(&p, 0, 1, 0);
+    open_peer(&p, 0, 1, 0, LIMIT_NS);
     CHECK(fab_has(p.ep->caps, FAB_ORDERED) == !over_verbs && !(p.ep->caps & (FAB_ATOMIC128 | FAB_CPU_ATOMIC64 | FAB_WAIT)));
     for (unsigned i = 0; i < 512; i++)
         words[i] = mix64(i);
@@ -113,7 +117,7 @@ static unsigned out_of_order(uint64_t mistakes, uint32_t client, unsigned batche
 {
     struct peer p;
     unsigned wrong = 0;
-    open_peer(&p, client, 1, mistakes);
+    open_peer(&p, client, 1, mistakes, LIMIT_NS);
     for (unsigned i = 0; i < batches && wrong < enough; i++) {
         uint64_t seen = 0;
         struct fab_op ops[] = {{.verb = FAB_FAA, .width = 8, .addr = 8 * WORD, .swap = 1},
@@ -149,7 +153,7 @@ static int old_key(uint64_t mistakes)
     struct verbs_way way = {0};
     uint64_t old;
     target = open_target(mistakes);
-    open_peer(&p, 3, 1, 0);
+    open_peer(&p, 3, 1, 0, LIMIT_NS);
     CHECK_OK(fab_write64(p.ep, 8 * WORD, 100));
     CHECK_OK(rdma_target_admit(target, 3, 1, 1, &way)); /* as another thread of the client would */
     CHECK_RC(rdma_target_admit(target, 3, 1, 0, &way), -EINVAL);
@@ -168,35 +172,78 @@ static int old_key(uint64_t mistakes)
     return took_effect;
 }
 
+static long times_asleep(void)
+{
+    struct rusage used;
+    CHECK_EQ(getrusage(RUSAGE_THREAD, &used), 0);
+    return used.ru_nvcsw;
+}
+
 /* A client that is shut out, and none but that one. 1: a verb of it took effect. */
 static int shut_out(uint64_t mistakes)
 {
     struct rdma_target *before = target;
     struct peer p, q;
-    uint64_t old;
+    uint64_t old, begin;
+    long slept;
     target = open_target(mistakes);
-    open_peer(&p, 4, 1, 0);
-    open_peer(&q, 5, 1, 0);
+    open_peer(&p, 4, 1, 0, LIMIT_NS);
+    open_peer(&q, 5, 1, 0, LIMIT_NS);
     CHECK_OK(fab_write64(p.ep, 8 * WORD, 200));
     CHECK_OK(fab_fence(q.ep, 4, 0));
     p.refused = true;
+    begin = pawl_now();
+    slept = times_asleep();
     int rc = fab_faa64(p.ep, 8 * WORD, 1, &old);
+    slept = times_asleep() - slept;
     bool took_effect = memory[WORD] != 200;
     if (!took_effect) {
         CHECK_RC(rc, -FAB_EUNKNOWN);
+        printf("shut out: the device says so after %.0f ms, in which the client slept %ld times\n",
+               (double)(pawl_now() - begin) / 1e6, slept);
+        CHECK(!over_verbs || slept < 300);                          /* by events: every 10 ms; naps of 50 us would be thousands */
         CHECK_RC(fab_faa64(p.ep, 8 * WORD, 1, &old), -FAB_EFENCED); /* it has asked */
         CHECK_RC(fab_read64(p.ep, 8 * WORD, &old), -FAB_EFENCED);
         CHECK_EQ(memory[WORD], 200);
     }
     CHECK_OK(fab_faa64(q.ep, 8 * WORD, 1, &old));
     fab_rdma_close(p.o);
-    open_peer(&p, 4, 2, 0); /* the number's next life */
+    open_peer(&p, 4, 2, 0, LIMIT_NS); /* the number's next life */
     CHECK_OK(fab_faa64(p.ep, 8 * WORD, 1, &old));
     fab_rdma_close(p.o);
     fab_rdma_close(q.o);
     rdma_target_close(target);
     target = before;
     return took_effect;
+}
+
+/* ---- a node that is gone ---- */
+
+#define SILENT_LEASE_NS (3 * NS_PER_S)
+
+/* The outcome of verbs is unknown while the node may come back, for a lease. Then the endpoint ends. */
+static void node_gone(void)
+{
+    struct rdma_target *before = target;
+    struct peer p;
+    uint64_t old, begin = 0;
+    int rc;
+    target = open_target(0);
+    open_peer(&p, 6, 1, 0, SILENT_LEASE_NS);
+    CHECK_OK(fab_faa64(p.ep, 8 * WORD, 1, &old));
+    rdma_target_close(target);
+    p.silent = true;
+    begin = pawl_now();
+    WAIT_FOR((rc = fab_faa64(p.ep, 8 * WORD, 1, &old)) != -FAB_EUNKNOWN);
+    uint64_t took = pawl_now() - begin;
+    printf("gone: the endpoint ends after %.1f s, with a lease of %.0f s\n", (double)took / 1e9, (double)SILENT_LEASE_NS / 1e9);
+    CHECK_RC(rc, -FAB_EFENCED);
+    CHECK(took >= SILENT_LEASE_NS && took < 2 * SILENT_LEASE_NS); /* the library takes a second or two to tell the loss */
+    begin = pawl_now();
+    CHECK_RC(fab_read64(p.ep, 8 * WORD, &old), -FAB_EFENCED);
+    CHECK(pawl_now() - begin < SILENT_LEASE_NS / 8);
+    fab_rdma_close(p.o);
+    target = before;
 }
 
 /* ---- connections that break ---- */
@@ -239,7 +286,7 @@ static void cuts(void)
     struct peer p;
     pthread_t thread;
     uint64_t sum = 0, unknown = 0, old, seen, stored;
-    open_peer(&p, 6, 1, 0);
+    open_peer(&p, 6, 1, 0, LIMIT_NS);
     CHECK_OK(fab_write64(p.ep, 8 * WORD, 0));
     cutting = 1;
     CHECK_EQ(pthread_create(&thread, NULL, cutter, NULL), 0);
@@ -467,7 +514,7 @@ static void mixed(void)
     struct peer p;
     cpu_set_t before;
     uint64_t lost = 0, limit = pawl_in(MIXED_NS);
-    open_peer(&p, 6, 1, 0);
+    open_peer(&p, 6, 1, 0, LIMIT_NS);
     CHECK_EQ(pthread_getaffinity_np(pthread_self(), sizeof before, &before), 0);
     CHECK(CPU_COUNT(&before) >= 2);
     pin_to(0);
@@ -497,6 +544,7 @@ static void all_of_verbs(void)
     CHECK_EQ(out_of_order(0, 2, 500, 1), 0);
     CHECK_EQ(shut_out(0), 0);
     CHECK_EQ(shut_out(RDMA_MISTAKE_FENCE), 1);
+    node_gone();
     verbs_errors();
     mixed();
 }
@@ -511,6 +559,7 @@ static void all_of_libfabric(void)
     CHECK_EQ(old_key(RDMA_MISTAKE_KEY), 1);
     CHECK_EQ(shut_out(0), 0);
     CHECK_EQ(shut_out(RDMA_MISTAKE_FENCE), 1);
+    node_gone();
     cuts();
     errors();
 }
