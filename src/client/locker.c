@@ -680,7 +680,11 @@ static int plan_groups(struct gathering *g, unsigned count)
 int locker_lock_all(const struct locker *l, const pawl_want *wants, unsigned count, uint64_t deadline, struct hold *holds)
 {
     static const struct gather_ops ops = {.ask = ask, .send = send_due, .answer = answer, .give_back = give_back};
-    struct gathering g = {.l = l, .wants = wants, .deadline = deadline};
+    struct gathering g; /* its arrays are filled as far as they are used */
+    g.l = l;
+    g.wants = wants;
+    g.deadline = deadline;
+    g.due_count = 0;
     if (!count || count > PAWL_ALL_MAX)
         return -EINVAL;
     int groups = plan_groups(&g, count);

@@ -42,7 +42,7 @@ static int same_space(const struct nodes *s, const struct pawl *first, const str
                    s->where.space, first->design->name, handle_keys_name(first->keys), p->design->name, handle_keys_name(p->keys));
 }
 
-static int open_at(struct nodes *s, unsigned node, uint64_t deadline)
+ONCE static int open_at(struct nodes *s, unsigned node, uint64_t deadline)
 {
     const unsigned count = s->where.coordinators.count;
     struct net_where w = s->where;

@@ -161,6 +161,11 @@ struct fab_ops {
     int (*fence)(struct fab_ep *, uint32_t peer, uint64_t peer_proof);
     uint64_t (*local)(struct fab_ep *, enum fab_verb, fab_addr addr, uint64_t compare, uint64_t value);
     uint64_t (*own)(struct fab_ep *, enum fab_own, fab_addr addr, uint64_t value);
+    /* Between `enter` and `leave` the task calls nothing but own_inside, which is `own` without a mutex. Null: that would spare
+     * nothing. */
+    void (*enter)(struct fab_ep *);
+    void (*leave)(struct fab_ep *);
+    uint64_t (*own_inside)(struct fab_ep *, enum fab_own, fab_addr addr, uint64_t value);
     void (*local_fence)(struct fab_ep *);
 };
 

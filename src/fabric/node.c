@@ -108,10 +108,11 @@ static int open_request(struct fab_node *n, uint64_t *now, uint64_t until, struc
         r->state = REQUEST_OPEN;
         r->again = false;
         r->tries = 0;
-        r->len = r->stores = sizeof(struct verbs_head);
+        r->len = sizeof(struct verbs_head);
         r->count = r->kept = r->reads = 0;
         r->call = NULL;
         r->ops = NULL;
+        n->store_count = 0;
     }
     *out = n->open;
     return 0;
@@ -341,14 +342,22 @@ int node_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count)
 
 /* ---- writes that no task waits for ---- */
 
-/* Makes room for a word at the end of the WRITE at `at` of the open request. */
-static void widen(struct node_request *r, uint32_t at, struct verbs_op write)
+/* Makes room for a word at the end of the i-th store of the open request. */
+static void widen(struct fab_node *n, unsigned i)
 {
-    const uint32_t word = sizeof(uint64_t), end = at + (uint32_t)sizeof write + write.room;
-    memmove(r->packet + end + word, r->packet + end, r->len - end);
-    write.room = (uint16_t)(write.room + word);
-    memcpy(r->packet + at, &write, sizeof write);
-    r->latest += r->latest > at ? word : 0;
+    struct node_request *r = n->open;
+    struct node_store *s = &n->stores[i];
+    struct verbs_op write;
+    const uint32_t word = sizeof(uint64_t), end = s->at + (uint32_t)sizeof write + s->room;
+    if (r->len > end)
+        memmove(r->packet + end + word, r->packet + end, r->len - end);
+    s->room += word;
+    memcpy(&write, r->packet + s->at, sizeof write);
+    write.room = (uint16_t)s->room;
+    memcpy(r->packet + s->at, &write, sizeof write);
+    for (unsigned k = i + 1; k < n->store_count; k++)
+        n->stores[k].at += word;
+    r->latest += r->latest > s->at ? word : 0;
     r->len += word;
 }
 
@@ -358,42 +367,44 @@ static void widen(struct node_request *r, uint32_t at, struct verbs_op write)
  * that gives back several locks and takes others sends each of its records once. Only such stores follow that WRITE in the request,
  * and none of them to words nearby: so words of one hold keep their order (those of one WRITE: that of their addresses). Words of
  * different holds may pass each other, as they do when different threads use them. */
-static bool join_store(struct fab_node *n, const struct fab_op *op)
+static bool join_store(struct fab_node *n, uint64_t offset, uint64_t value)
 {
-    struct node_request *r = n->open;
-    const uint64_t offset = FAB_OFFSET(op->addr);
-    struct verbs_op write, near = {0};
-    uint32_t found = 0;
-    for (uint32_t at = r ? r->stores : 0; r && at < r->len; at += (uint32_t)sizeof write + write.room) {
-        memcpy(&write, r->packet + at, sizeof write);
-        if (offset + PLACE_BYTES <= write.offset || offset >= write.offset + write.room + PLACE_BYTES)
-            continue;
-        found = at;
-        near = write;
-    }
-    const uint64_t end = near.offset + near.room;
-    if (!found || offset < near.offset || offset > end || (offset == end && r->len + op->len > VERBS_PACKET_MAX))
+    unsigned i = n->open ? n->store_count : 0;
+    while (i > 0 && (offset + PLACE_BYTES <= n->stores[i - 1].offset ||
+                     offset >= n->stores[i - 1].offset + n->stores[i - 1].room + PLACE_BYTES))
+        i--;
+    if (!i)
+        return false;
+    const struct node_store *near = &n->stores[--i];
+    const uint64_t end = near->offset + near->room;
+    if (offset < near->offset || offset > end || (offset == end && n->open->len + sizeof value > VERBS_PACKET_MAX))
         return false;
     if (offset == end)
-        widen(r, found, near);
-    memcpy(r->packet + found + sizeof near + (offset - near.offset), op->buf, op->len);
+        widen(n, i);
+    memcpy(n->open->packet + near->at + sizeof(struct verbs_op) + (offset - near->offset), &value, sizeof value);
     return true;
 }
 
-/* Into the open request. */
-static void put_later(struct fab_node *n, const struct fab_op *op)
+/* The open request, for what no task waits for. Null: the endpoint is dead. */
+static struct node_request *open_later(struct fab_node *n)
 {
     struct node_request *r;
+    bool waits = !n->open && n->next - n->base >= VERBS_WINDOW; /* only then it is worth to know the time */
+    uint64_t now = waits ? world_now(n->fab.world) : 0;
+    if (!open_request(n, &now, add_saturating(now, n->lease_ns), &r))
+        return r;
+    /* The node has not answered for a lease, and what comes after must not take effect without this. */
+    n->dead = n->dead ? n->dead : -FAB_EFENCED;
+    return NULL;
+}
+
+static void put_later(struct fab_node *n, const struct fab_op *op)
+{
     for (uint32_t skip = 0; skip < op->len;) {
-        bool waits = !n->open && n->next - n->base >= VERBS_WINDOW; /* only then it is worth to know the time */
-        uint64_t now = waits ? world_now(n->fab.world) : 0;
-        if (open_request(n, &now, add_saturating(now, n->lease_ns), &r)) {
-            /* The node has not answered for a lease, and what comes after must not take effect without this. */
-            n->dead = n->dead ? n->dead : -FAB_EFENCED;
+        struct node_request *r = open_later(n);
+        if (!r)
             return;
-        }
-        uint32_t put = put_verb(r, op, skip);
-        skip += put;
+        skip += put_verb(r, op, skip);
         if (skip < op->len)
             node_flush(n);
     }
@@ -407,8 +418,7 @@ static void node_post(struct fab_ep *ep, const struct fab_op *op)
     n->io->lock(n);
     n->fab.counts.writes++;
     put_later(n, op);
-    if (n->open)
-        n->open->stores = n->open->len;
+    n->store_count = 0; /* no later store passes it */
     if (n->io->pending)
         n->io->pending(n);
     n->io->unlock(n);
@@ -429,13 +439,26 @@ int fab_node_set_own(struct fab_node *n, fab_addr base, uint64_t bytes)
     return 0;
 }
 
+/* Such a store is one of the request's verbs, so `stores` has room for it. */
 static void store_later(struct fab_node *n, fab_addr addr, uint64_t value)
 {
-    const struct fab_op op = {.verb = FAB_WRITE, .addr = addr, .buf = &value, .len = sizeof value};
     n->fab.counts.writes++;
-    if (join_store(n, &op))
+    if (join_store(n, FAB_OFFSET(addr), value))
         return; /* the library's thread knows of the open request */
-    put_later(n, &op);
+    const struct verbs_op write = {.verb = VERBS_WRITE, .room = sizeof value, .offset = FAB_OFFSET(addr)};
+    struct node_request *r = open_later(n);
+    if (r && (r->count == VERBS_COUNT_MAX || r->len + sizeof write + sizeof value > VERBS_PACKET_MAX)) {
+        node_flush(n);
+        r = open_later(n);
+    }
+    if (!r)
+        return;
+    n->stores[n->store_count++] = (struct node_store){.offset = write.offset, .room = write.room, .at = r->len};
+    memcpy(r->packet + r->len, &write, sizeof write);
+    memcpy(r->packet + r->len + sizeof write, &value, sizeof value);
+    r->latest = r->len;
+    r->len += (uint32_t)(sizeof write + sizeof value);
+    r->count++;
     if (n->io->pending)
         n->io->pending(n);
 }
@@ -448,6 +471,18 @@ static uint64_t load_word(struct fab_ep *ep, fab_addr addr)
     return node_batch(ep, &op, 1) ? 0 : value;
 }
 
+static void node_enter(struct fab_ep *ep)
+{
+    struct fab_node *n = fab_node_of(ep);
+    n->io->lock(n);
+}
+
+static void node_leave(struct fab_ep *ep)
+{
+    struct fab_node *n = fab_node_of(ep);
+    n->io->unlock(n);
+}
+
 static uint64_t node_own(struct fab_ep *ep, enum fab_own how, fab_addr addr, uint64_t value)
 {
     struct fab_node *n = fab_node_of(ep);
@@ -455,9 +490,25 @@ static uint64_t node_own(struct fab_ep *ep, enum fab_own how, fab_addr addr, uin
         return own_get(&n->own, addr, &value) ? value : load_word(ep, addr);
     if (own_put(&n->own, addr, value) && how == FAB_OWN_PRIVATE)
         return 0;
-    n->io->lock(n);
+    node_enter(ep);
     store_later(n, addr, value);
-    n->io->unlock(n);
+    node_leave(ep);
+    return 0;
+}
+
+static uint64_t node_own_inside(struct fab_ep *ep, enum fab_own how, fab_addr addr, uint64_t value)
+{
+    struct fab_node *n = fab_node_of(ep);
+    if (how == FAB_OWN_LOAD && own_get(&n->own, addr, &value))
+        return value;
+    if (how == FAB_OWN_LOAD) {
+        node_leave(ep);
+        value = load_word(ep, addr);
+        node_enter(ep);
+        return value;
+    }
+    if (!own_put(&n->own, addr, value) || how != FAB_OWN_PRIVATE)
+        store_later(n, addr, value);
     return 0;
 }
 
@@ -468,9 +519,9 @@ static uint64_t node_local(struct fab_ep *ep, enum fab_verb verb, fab_addr addr,
     if (verb == FAB_READ)
         return load_word(ep, addr);
     if (verb == FAB_WRITE) {
-        n->io->lock(n);
+        node_enter(ep);
         store_later(n, addr, value);
-        n->io->unlock(n);
+        node_leave(ep);
     } else if (fab_atomic64(ep, verb, addr, compare, value, &old)) {
         return 0;
     }
@@ -514,6 +565,9 @@ static const struct fab_ops node_ops = {
     .fence = node_fence,
     .local = node_local,
     .own = node_own,
+    .enter = node_enter,
+    .leave = node_leave,
+    .own_inside = node_own_inside,
     .local_fence = node_local_fence,
 };
 
@@ -593,7 +647,7 @@ uint64_t fab_node_tick(struct fab_node *n, uint64_t *requests)
     return due;
 }
 
-void fab_node_leave(struct fab_node *n, uint64_t deadline)
+ONCE void fab_node_leave(struct fab_node *n, uint64_t deadline)
 {
     n->io->lock(n);
     node_flush(n);

@@ -41,13 +41,18 @@ struct node_request {
     uint64_t due_ns;                  /* when it is retransmitted */
     uint32_t len, count, kept, reads; /* kept: words of the reply cache; reads: words of READs that no change has followed so far */
     uint32_t latest;                  /* where in the packet its latest verb is */
-    uint32_t stores;                  /* from here on all verbs are stores of words of the session's own, while it is open */
     /* The caller's verbs in it: the first of them is at `from` in the packet, and for a READ begins at byte `skip`. Null: no task
      * waits. */
     struct node_call *call;
     struct fab_op *ops;
     uint32_t from, skip;
     _Alignas(8) uint8_t packet[VERBS_PACKET_MAX];
+};
+
+/* A WRITE at the end of the open request, of words of the session's own. */
+struct node_store {
+    uint64_t offset;
+    uint32_t room, at; /* at: where in the packet it is */
 };
 
 struct fab_node_counts {
@@ -67,6 +72,8 @@ struct fab_node {
     int dead;            /* what every call returns from now on; 0: nothing is wrong */
     uint64_t next, base; /* sequence of the next request; of the first that is not answered */
     struct node_request *open;
+    struct node_store stores[VERBS_COUNT_MAX]; /* of the open request: nothing but these follows the first of them */
+    unsigned store_count;
     struct node_request requests[VERBS_WINDOW];
     struct node_ask *asks; /* questions under way */
     uint64_t changes;      /* rises when tasks that wait should look again (fab_node_io.wake) */

@@ -55,12 +55,12 @@ static int await_answer(struct fab_node *n, const struct node_ask *a, uint64_t u
 
 /* ---- connecting ---- */
 
-int fab_node_connect(struct fab_node *n, const char *space, uint64_t nonce, uint64_t deadline)
+ONCE int fab_node_connect(struct fab_node *n, const char *space, uint64_t nonce, uint64_t deadline)
 {
     return fab_node_connect_near(n, space, nonce, 0, deadline);
 }
 
-int fab_node_connect_near(struct fab_node *n, const char *space, uint64_t nonce, uint64_t process, uint64_t deadline)
+ONCE int fab_node_connect_near(struct fab_node *n, const char *space, uint64_t nonce, uint64_t process, uint64_t deadline)
 {
     struct verbs_connect c = {.nonce = nonce, .bytes = process}, answer;
     struct node_ask a = {.type = VERBS_CONNECT, .id = nonce, .answer = &answer, .len = sizeof answer};
@@ -100,7 +100,7 @@ int fab_node_connect_near(struct fab_node *n, const char *space, uint64_t nonce,
     return rc;
 }
 
-int fab_node_attach(struct fab_node *n, struct verbs_attach *a, uint64_t deadline)
+ONCE int fab_node_attach(struct fab_node *n, struct verbs_attach *a, uint64_t deadline)
 {
     struct verbs_attach answer;
     n->io->lock(n);

@@ -41,6 +41,7 @@ struct together {
     void *ctx;
     unsigned count;
     bool calls_act; /* see enum act */
+    bool inside;    /* the endpoint is entered while calls run: they store several words each */
     struct fiber_pool pool;
     struct call calls[TOGETHER_MAX];
     struct fab_op batch[FAB_BATCH_MAX]; /* here, since stacks are small */
@@ -119,9 +120,14 @@ static int call_wait(struct fab_ep *ep, const struct fab_cond *conds, unsigned n
 static int call_act(struct call *c, enum act act)
 {
     c->act = act;
-    if (!c->all->calls_act)
+    struct together *t = c->all;
+    if (!t->calls_act)
         return give_way(c, CALL_ACTS);
-    act_for(c->all->ep, c);
+    if (t->inside)
+        t->ep->ops->leave(t->ep);
+    act_for(t->ep, c);
+    if (t->inside)
+        t->ep->ops->enter(t->ep);
     return c->rc;
 }
 
@@ -199,6 +205,8 @@ static uint64_t call_local(struct fab_ep *ep, enum fab_verb verb, fab_addr addr,
 static uint64_t call_own(struct fab_ep *ep, enum fab_own how, fab_addr addr, uint64_t value)
 {
     struct call *c = call_of(ep);
+    if (c->all->inside)
+        return c->all->ep->ops->own_inside(c->all->ep, how, addr, value);
     c->n = how;
     c->addr = addr;
     c->a = value;
@@ -353,8 +361,12 @@ static void run_all(struct together *t)
 {
     for (bool more = true; more;) {
         unsigned from = 0;
+        if (t->inside)
+            t->ep->ops->enter(t->ep);
         for (unsigned i = 0; i < t->count; i++)
             go_on(t, &t->calls[i]);
+        if (t->inside)
+            t->ep->ops->leave(t->ep);
         more = false;
         while (from < t->count && send_some(t, &from))
             more = true;
@@ -381,6 +393,7 @@ static bool start_all(struct together *t, struct fab_ep *ep, unsigned count, tog
     t->ctx = ctx;
     t->count = count;
     t->calls_act = ep->world == &world_real && !fab_parking_get();
+    t->inside = t->calls_act && ep->ops->enter;
     for (unsigned i = 0; i < count; i++) {
         struct call *c = &t->calls[i];
         if (!c->fiber)

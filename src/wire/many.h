@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Several packets in one datagram, its parts: they cost the network's stack as much as one. A head with PACKET_MANY, a struct
  * packet_many, and the parts, one behind the other, each with a head of its own. They mean what they would mean one by one, in this
- * order; they are lost, doubled or late together. Nothing of the operating system here.
+ * order; they are lost, doubled or late together. Each is of another lock. Nothing of the operating system here.
  *
  * A switch in the kernel answers in the datagram that came: parts that it has answered are the answers, the others are marked. A
  * part that is marked `singly` is a packet on its way that took a detour: its sender sends it on, alone. */
@@ -32,6 +32,15 @@ static inline void many_begin(struct many_front *f, const struct packet_head *fi
     f->head.features = PACKET_MANY;
 }
 
+/* Whether that lock is among these: a datagram has one packet of a lock, and a second one begins the next datagram. */
+static inline bool many_has(const uint64_t *indexes, unsigned count, uint64_t index)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (indexes[i] == index)
+            return true;
+    return false;
+}
+
 /* A further part, which follows in the datagram. False: there is no room; `used` is what the datagram has, front included. */
 static inline bool many_add(struct many_front *f, uint32_t len, uint32_t *used)
 {
@@ -53,6 +62,7 @@ static inline bool many_is(const void *data, uint32_t len)
 static inline bool many_sound(const void *data, uint32_t len)
 {
     const struct many_front *f = data;
+    uint64_t indexes[PACKET_MANY_MAX];
     uint32_t at = sizeof *f;
     if (len < sizeof *f || len > PACKET_MAX || !f->many.count || f->many.count > PACKET_MANY_MAX)
         return false;
@@ -68,8 +78,10 @@ static inline bool many_sound(const void *data, uint32_t len)
             return false;
         if (i >= f->many.count)
             continue;
-        if (part > len - at || !many_takes(h, part) || h->version != PACKET_VERSION || h->family != f->head.family)
+        if (part > len - at || !many_takes(h, part) || h->version != PACKET_VERSION || h->family != f->head.family ||
+            many_has(indexes, i, h->index))
             return false;
+        indexes[i] = h->index;
         at += part;
     }
     return at == len;

@@ -19,7 +19,7 @@
 #define BUFFER_BYTES (4 << 20) /* of the kernel, in each direction, as far as it allows */
 
 /* The port after the last colon, and the host before it, without brackets. */
-static int split(const char *text, char *host, size_t room, uint16_t *port)
+ONCE static int split(const char *text, char *host, size_t room, uint16_t *port)
 {
     const char *colon = strrchr(text, ':');
     char *end;
@@ -326,14 +326,17 @@ static void send_parts(const struct udp *u, const struct udp_out *packets, unsig
     struct iovec parts[1 + PACKET_MANY_MAX] = {{.iov_base = &front, .iov_len = sizeof front}};
     uint32_t used = sizeof front;
     unsigned which[PACKET_MANY_MAX] = {0};
+    uint64_t locks[PACKET_MANY_MAX];
     many_begin(&front, packets[first].data);
     for (unsigned i = first; i < count; i++) {
         const struct udp_out *p = &packets[i];
-        if (sent[i] || !fits_together(p) || !net_addr_is(p->to, packets[first].to) ||
-            ((const struct packet_head *)p->data)->family != front.head.family || key_of(u, p) != key_of(u, &packets[first]) ||
+        const struct packet_head *h = p->data;
+        if (sent[i] || !fits_together(p) || !net_addr_is(p->to, packets[first].to) || h->family != front.head.family ||
+            key_of(u, p) != key_of(u, &packets[first]) || many_has(locks, front.many.count, h->index) ||
             !many_add(&front, p->len, &used))
             continue;
         which[front.many.count - 1] = i;
+        locks[front.many.count - 1] = h->index;
         parts[front.many.count] = (struct iovec){.iov_base = (void *)(uintptr_t)p->data, .iov_len = p->len};
     }
     if (front.many.count < 2)

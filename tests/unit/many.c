@@ -29,6 +29,7 @@ static struct datagram make(unsigned parts)
         uint32_t at = d.len;
         CHECK(many_add((struct many_front *)(void *)d.data, PART, &d.len));
         h = head(100 + i);
+        h.index = i;
         memcpy(d.data + at, &h, sizeof h);
     }
     return d;
@@ -88,6 +89,13 @@ static void test_damaged(void)
     d = good;
     part->family = PACKET_COORDINATOR; /* of one family */
     CHECK(!many_sound(d.data, d.len));
+    for (unsigned i = 0; i < 4; i++)
+        for (unsigned k = 0; k < 4; k++) {
+            d = good;
+            part = (struct packet_head *)(void *)(d.data + sizeof *f + i * PART);
+            part->index = k; /* of part k */
+            CHECK_EQ(many_sound(d.data, d.len), i == k);
+        }
     d = make(2);
     f = (struct many_front *)(void *)d.data;
     f->many.eighths[0] = 5; /* shorter than a head */
@@ -163,6 +171,7 @@ static void test_sockets(void)
         unsigned seen = 0, datagrams = 0, want = reads ? 3 : 40;
         for (unsigned i = 0; i < 40; i++) {
             p[i].head = head(i);
+            p[i].head.index = i;
             out[i] = (struct udp_out){.to = b.at, .len = sizeof p[i], .data = &p[i]};
             out[i].to.reads = reads ? PACKET_MANY : 0;
         }
@@ -184,6 +193,17 @@ static void test_sockets(void)
         }
         CHECK_EQ(datagrams, want); /* 15, 15 and 10 */
         CHECK_EQ(seen, 40u);
+    }
+    for (unsigned i = 0; i < 6; i++) /* a second packet of a lock begins the next datagram */
+        p[i].head.index = i % 3;
+    udp_send_together(&a, out, 6);
+    for (unsigned datagrams = 0, tries = 0; datagrams < 2 && tries < 1000; tries++) {
+        unsigned n = udp_wait(&b, &batch, 0, UINT64_MAX);
+        for (unsigned i = 0; i < n; i++, datagrams++) {
+            const struct many_front *front = (const void *)batch.packet[i].data;
+            CHECK(many_sound(front, batch.packet[i].len) && front->many.count == 3);
+        }
+        CHECK(datagrams <= 2);
     }
     udp_close(&a);
     udp_close(&b);

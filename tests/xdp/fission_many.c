@@ -130,7 +130,16 @@ static uint32_t outcome_here(struct rebuild_lock *lock, struct fission_packet *p
     return 0;
 }
 
-static void one_random_datagram(struct rng *rng, const struct fission_policy *policy, bool names, unsigned seen[3])
+static bool has_equal_locks(const struct fission_packet *parts, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        for (unsigned k = 0; k < i; k++)
+            if (parts[i].head.index == parts[k].head.index)
+                return true;
+    return false;
+}
+
+static void one_random_datagram(struct rng *rng, const struct fission_policy *policy, bool names, unsigned seen[4])
 {
     struct fission_packet parts[PARTS];
     struct rebuild_lock want[LOCKS];
@@ -139,7 +148,7 @@ static void one_random_datagram(struct rng *rng, const struct fission_policy *po
     memcpy(want, locks, sizeof want);
     for (unsigned i = 0; i < marks.count; i++) {
         parts[i] = random_packet(rng, locks, LOCKS);
-        while (!is_decided(&parts[i]) && rng_below(rng, 8))
+        while ((!is_decided(&parts[i]) && rng_below(rng, 8)) || (has_equal_locks(parts, i + 1) && rng_below(rng, 200)))
             parts[i] = random_packet(rng, locks, LOCKS);
         if (test_is_keyed()) /* the datagram's tag speaks for one machine */
             parts[i].head.from.machine = parts[0].head.from.machine;
@@ -148,13 +157,15 @@ static void one_random_datagram(struct rng *rng, const struct fission_policy *po
             parts[i].head.generation = age + (rng_chance(rng, 1, 8) ? 1 : 0) - (age && rng_chance(rng, 1, 8) ? 1 : 0);
     }
     in = datagram(parts, marks.count);
-    for (unsigned i = 0; i < marks.count; i++) {
+    bool refused = has_equal_locks(parts, marks.count); /* as a whole */
+    seen[3] += refused;
+    for (unsigned i = 0; i < marks.count && !refused; i++) {
         uint32_t outcome = outcome_here(&want[parts[i].head.index], &parts[i], policy);
         seen[outcome]++;
         marks.settled |= (uint16_t)((outcome == 1) << i);
         marks.singly |= (uint16_t)((outcome == 2) << i);
     }
-    bool silent = marks.settled == (1 << marks.count) - 1;
+    bool silent = refused || marks.settled == (1 << marks.count) - 1;
     CHECK_EQ(test_pass(p, &in, &out), silent ? XDP_DROP : XDP_TX);
     CHECK(!memcmp(locks, want, sizeof want));
     if (silent)
@@ -173,7 +184,7 @@ static void as_single_packets(uint32_t options, bool names)
     const struct fission_policy policy = {.options = options};
     struct plane *usual = p;
     struct rebuild_lock *usual_locks = locks;
-    unsigned seen[3] = {0};
+    unsigned seen[4] = {0};
     uint64_t bytes;
     struct rng rng;
     void *at;
@@ -188,10 +199,11 @@ static void as_single_packets(uint32_t options, bool names)
     rng_seed(&rng, 9);
     for (int i = 0; i < 3000; i++)
         one_random_datagram(&rng, &policy, names, seen);
-    printf("%u parts answered, %u without an answer, %u given back\n", seen[0], seen[1], seen[2]);
-    CHECK(seen[0] > 1000 && seen[1] > 1000 && seen[2] > 1000);
+    printf("%u parts answered, %u without an answer, %u given back, %u datagrams refused\n", seen[0], seen[1], seen[2], seen[3]);
+    CHECK(seen[0] > 1000 && seen[1] > 1000 && seen[2] > 1000 && seen[3] > 50);
     struct plane_counters c;
     CHECK_EQ(plane_count(p, &c), 0);
+    CHECK_EQ(c.reason[PLANE_MANY], seen[3]);
     CHECK(c.singly >= seen[2] / 2 && c.singly <= seen[2]); /* not those of datagrams without any answer */
     plane_close(p, PLANE_REMOVE);
     p = usual;
@@ -244,6 +256,14 @@ static void bad_datagrams(void)
     damaged("a newer version", good, 0, PACKET_VERSION + 1, PLANE_VERSION);
     damaged("another feature, too", good, 1, test_is_keyed() ? 6 : PACKET_MANY | PACKET_TAGGED, PLANE_VERSION);
     damaged("another family", good, 2, PACKET_NETLOCK, PLANE_FAMILY);
+    for (unsigned i = 0; i < countof(parts); i++)
+        for (unsigned k = 0; k < i; k++) {
+            struct fission_packet equal[countof(parts)];
+            memcpy(equal, parts, sizeof equal);
+            equal[i].head.index = equal[k].head.index;
+            struct test_frame in = datagram(equal, countof(equal));
+            expect_ignored("two parts of one lock", &in, PLANE_MANY);
+        }
     for (uint32_t len = sizeof(struct packet_head); len < good.len - FRAME_HEADS; len++) {
         struct test_frame in = test_frame(good.packet, len);
         expect_ignored("truncated", &in, PLANE_MANY);

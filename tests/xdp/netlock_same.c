@@ -27,8 +27,8 @@ static struct {
 } flying[FLYING];
 static unsigned flying_count;
 static struct {
-    unsigned packets, datagrams, together, singly, fans, fan_max, controls, codes[8], types[NETLOCK_TYPES], overflows, passed_on,
-        low;
+    unsigned packets, datagrams, refused, together, singly, fans, fan_max, controls, codes[8], types[NETLOCK_TYPES], overflows,
+        passed_on, low;
 } seen;
 
 static void fly(const void *packet, uint32_t len)
@@ -213,25 +213,44 @@ static void use_lock(struct outbox *box)
     }
 }
 
+/* With a second part of one lock it is refused as a whole: no answer, and the state is that of the other switch, which never sees
+ * it. */
+static void refuse_equal_locks(struct test_many d)
+{
+    const struct many_front *front = (const void *)d.bytes;
+    if (!test_many_add(&d, d.bytes + sizeof *front, front->many.eighths[0] * 8u))
+        return;
+    struct plane_counters before, after;
+    CHECK_EQ(plane_count(kit, &before), 0);
+    CHECK(!kit_datagram(&d, &outs[0]) && !outs[0].count);
+    CHECK_EQ(plane_count(kit, &after), 0);
+    CHECK_EQ(after.reason[PLANE_MANY], before.reason[PLANE_MANY] + 1);
+    seen.refused++;
+}
+
 /* Packets of one machine to the switch, of those that fly, as parts of a datagram. Those that the program does not decide come
  * singly afterwards, as their sender would send them. */
 static void deliver_together(uint16_t machine)
 {
     static struct outbox box;
     struct test_many d = {0};
-    unsigned left = 0;
+    uint64_t locks[PACKET_MANY_MAX];
+    unsigned left = 0, parts = 0;
     for (unsigned i = 0; i < flying_count; i++) {
         struct packet_head h;
         memcpy(&h, flying[i].bytes, sizeof h);
         bool fits = h.to.machine == MACHINE_SWITCH && h.from.machine == machine && many_takes(&h, flying[i].len);
         if (fits && !d.len)
             test_many_begin(&d, &h);
-        if (!fits || !test_many_add(&d, flying[i].bytes, flying[i].len))
+        if (!fits || many_has(locks, parts, h.index) || !test_many_add(&d, flying[i].bytes, flying[i].len))
             flying[left++] = flying[i];
+        else
+            locks[parts++] = h.index;
     }
     flying_count = left;
     if (!d.len)
         return;
+    refuse_equal_locks(d);
     uint16_t singly = kit_datagram(&d, &outs[0]);
     const struct packet_head *h;
     uint32_t at = 0, len;
@@ -398,7 +417,7 @@ static bool trial(uint64_t seed, uint64_t options, enum clock clock, bool polici
            seen.codes[NETLOCK_MOVING], seen.codes[NETLOCK_POLICY], seen.fans, seen.fan_max, seen.datagrams, seen.together,
            seen.singly);
     bool enough = !quota || seen.codes[NETLOCK_QUOTA];
-    CHECK(!spread || (seen.together > 150 && seen.singly > 50));
+    CHECK(!spread || (seen.together > 150 && seen.singly > 50 && seen.refused > 20));
     if (!quota && !spread) { /* else how much gets done depends on the machine */
         CHECK(seen.types[NETLOCK_GRANT] > 50 && seen.types[NETLOCK_RELEASED] && seen.types[NETLOCK_LEASED]);
         CHECK(converting == (seen.types[NETLOCK_CONVERTED] > 20));

@@ -51,6 +51,7 @@ INLINE int part_is_senders(struct xdp_md *ctx, uint16_t machine)
 /* As many_sound() of wire/many.h has it, without marks. */
 static __attribute__((noinline)) int datagram_is_sound(struct xdp_md *ctx, uint32_t len, uint8_t family)
 {
+    uint64_t indexes[PACKET_MANY_MAX];
     const struct packet_many *many = many_bytes(ctx, sizeof(struct packet_head), sizeof *many);
     uint32_t at = MANY_FRONT;
     if (!many || len > PACKET_MAX)
@@ -68,6 +69,10 @@ static __attribute__((noinline)) int datagram_is_sound(struct xdp_md *ctx, uint3
         const struct packet_head *h = many_bytes(ctx, at, sizeof *h);
         if (!h || part < sizeof *h || part > PACKET_MAX / 2 || !part_is_sound(h, family))
             return 0;
+        indexes[i] = h->index;
+        for (uint32_t k = 0; k < i; k++)
+            if (indexes[k] == indexes[i])
+                return 0;
         at += part;
     }
     return at == len;

@@ -110,13 +110,15 @@ static void send_parts(struct rack *r, const struct sim_host *from, unsigned fir
     const struct outbox *o = &r->outbox;
     _Alignas(8) uint8_t data[PACKET_MAX];
     struct many_front *front = (struct many_front *)(void *)data;
+    uint64_t locks[PACKET_MANY_MAX];
     uint32_t used = sizeof *front, before = used;
     many_begin(front, outbox_packet(o, first));
     for (unsigned i = first; i < o->packets; i++, before = used) {
         const struct packet_head *h = outbox_packet(o, i);
         if (sent[i] || !many_takes(h, o->packet[i].len) || !same_route(route_of(r, from, h), way) ||
-            !many_add(front, o->packet[i].len, &used))
+            many_has(locks, front->many.count, h->index) || !many_add(front, o->packet[i].len, &used))
             continue;
+        locks[front->many.count - 1] = h->index;
         memcpy(data + before, h, o->packet[i].len);
         sent[i] = true;
     }
