@@ -447,7 +447,7 @@ typedef struct pawl_request {
     uint64_t start, end;  /* lock (both 0: the whole), reshape */
     pawl_call *call;      /* its bytes are copied; the struct and the room for its reply must stay until the completion is reaped */
     uint64_t limit;       /* lock, in mode shared: a place of a semaphore with this limit; 0: a plain lock */
-    uint64_t more;        /* not 0: pawl_submit or pawl_reap is called again at once, and on a rack the packet may leave with others */
+    uint64_t more;        /* not 0: pawl_submit or pawl_reap follows at once, and the packet may leave with others */
     uint64_t reserved[1];
 } pawl_request;
 
