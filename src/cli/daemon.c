@@ -188,9 +188,18 @@ uint64_t daemon_deadline(void)
     return world_now(&world_real) + JOIN_NS;
 }
 
+/* Multicast, broadcast or reserved: packets can be received there, and come back from other addresses. */
+static bool is_of_many(const struct net_addr *a)
+{
+    return net_addr_is_v4(a) ? a->ip[NET_V4_PREFIX] >= 224 : a->ip[0] == 0xff;
+}
+
 int daemon_address(const struct args *usage, const char *option, const char *text, struct net_addr *out)
 {
-    return complain(usage, option, text, net_addr_resolve(text, out));
+    int status = complain(usage, option, text, net_addr_resolve(text, out));
+    if (!status && is_of_many(out))
+        return args_complain(usage, "--%s: '%s' is not the address of one machine", option, text);
+    return status;
 }
 
 int daemon_addresses(const struct args *usage, const char *option, const char *text, struct coord_list *out)

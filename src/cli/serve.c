@@ -210,7 +210,7 @@ static int state_path(char out[STORE_PATH_LEN])
     if (len <= 0 || (size_t)len >= room)
         return cli_say("serve", EXIT_USAGE,
                        "there is no folder for the state of the space: set --state DIR, XDG_STATE_HOME or HOME");
-    if (strchr(opts.space, '/') || strlen(opts.space) >= COORD_NAME_LEN)
+    if (!*opts.space || strchr(opts.space, '/') || strlen(opts.space) >= COORD_NAME_LEN)
         return cli_say("serve", EXIT_USAGE, "the name of the space must have 1 to %d bytes, and no slash", COORD_NAME_LEN - 1);
     snprintf(out + len, STORE_PATH_LEN - (size_t)len, "/%s.state", opts.space);
     return 0;

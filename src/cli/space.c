@@ -19,7 +19,7 @@ static struct {
 } opts;
 
 static struct {
-    bool capacity, sessions, holds, units, max_units;
+    bool capacity, sessions, holds, units, max_units, locks, hosts;
 } seen;
 
 static const struct arg table[] = {
@@ -27,7 +27,7 @@ static const struct arg table[] = {
      &opts.keys, NULL},
     {"capacity", 0, ARG_U64, "N", "create: number of locks; default 16384", &opts.capacity, &seen.capacity},
     {"design", 0, ARG_STRING, "D", "create: design; default word; 'pawl doctor --matrix' lists them", &opts.design, NULL},
-    {"locks", 0, ARG_U64, "N", "service: create: number of locks, default 1M; grow: the new number", &opts.locks, NULL},
+    {"locks", 0, ARG_U64, "N", "service: create: number of locks, default 1M; grow: the new number", &opts.locks, &seen.locks},
     {"sessions", 0, ARG_U64, "N", "create: sessions that can be open at once; default 256", &opts.sessions, &seen.sessions},
     {"holds", 0, ARG_U64, "N", "create: locks that a session can hold or wait for at once; default 256", &opts.holds, &seen.holds},
     {"unit", 0, ARG_STRING, "BYTES", "create, with ranges: size of a unit, such as 4096 or 64Ki; default 4Ki", &opts.unit, NULL},
@@ -36,7 +36,7 @@ static const struct arg table[] = {
      &seen.max_units},
     {"permissions", 0, ARG_STRING, "MODE", "create: permissions of the segment, in octal; default 0600, of system: 0666",
      &opts.permissions, NULL},
-    {"hosts", 0, ARG_U64, "N", "service, create: hosts that can take part at once; default 64", &opts.hosts, NULL},
+    {"hosts", 0, ARG_U64, "N", "service, create: hosts that can take part at once; default 64", &opts.hosts, &seen.hosts},
     {"servers", 0, ARG_U64, "N", "service, create: lock servers, all in the service's process; default 1 if the design has any",
      &opts.servers, NULL},
     {"group", 0, ARG_U64, "G", "service, create: dense keys that share a lock; default 1", &opts.group, NULL},
@@ -64,8 +64,8 @@ static const struct args usage = {
         "It is there again when the service is restarted. Options that are marked 'service' are for these alone. 'drop' keeps the\n"
         "state beside its old place, under the name SPACE.state.old; the space that the service was started with stays. 'grow' "
         "keeps\n"
-        "all holds if keys have names and the design is srvlock, or fisslock without lock servers. Otherwise hosts join anew, so\n"
-        "while there are any, it needs --force. With etcd it is for the coordinator that leads the space.\n\n"
+        "all holds if keys have names and the design is srvlock, netlock, or fisslock without lock servers. Otherwise hosts join\n"
+        "anew, so while there are any, it needs --force. With etcd it is for the coordinator that leads the space.\n\n"
         "Exit status: 0 done, 1 there is no such space, or (create) there is one already, or (drop, grow) it is in use,\n"
         "2 wrong usage, 69 the space cannot be used.",
     .words_max = 2,
@@ -301,6 +301,9 @@ static int check_for_service(struct spaces_ask *ask)
     if (opts.unit || opts.units || opts.max_units || opts.permissions)
         return args_complain(&usage, "--unit, --units, --max-units and --permissions are for local spaces");
     uint64_t locks = opts.locks ? opts.locks : opts.capacity;
+    if ((seen.locks && !opts.locks) || (seen.capacity && !opts.capacity) || (seen.hosts && !opts.hosts) ||
+        (seen.sessions && !opts.sessions) || (seen.holds && !opts.holds))
+        return args_complain(&usage, "--locks, --hosts, --sessions and --holds must be at least 1");
     if (locks > PACKET_LOCKS_MAX || opts.hosts > 4096 || opts.sessions > 4096 || opts.holds > 4096)
         return args_complain(&usage, "--locks must be at most 4G, and --hosts, --sessions and --holds at most 4096");
     if (opts.servers > RACK_SERVERS_MAX || opts.group > UINT64_C(1) << 20 || (opts.group > 1 && keys != PAWL_KEYS_DENSE))

@@ -205,7 +205,7 @@ const char *coordinator_keeps_size(const struct coord_params *p)
         return "its keys are numbers below its size, which hosts learn when they join";
     if (!d->host_grow)
         return "hosts of its design cannot take another number of locks while they hold some";
-    return d->switch_packet && p->servers ? "its switch and its lock servers divide the locks" : NULL;
+    return d->switch_packet && p->servers && !d->server_grow ? "its switch and its lock servers divide the locks" : NULL;
 }
 
 /* Restores the state from the log of a former coordinator. */
@@ -398,13 +398,35 @@ static bool is_from_station(struct coordinator *c, const struct coord_station *s
     return p->head.nonce == s->nonce;
 }
 
+bool coord_is_of_today(const struct coordinator *c, int32_t sum)
+{
+    struct rack_config then = c->config;
+    bool same = sum == coord_config_sum(&then);
+    for (unsigned i = 1; c->directory && i < c->directory->parts && !same; i++) {
+        then.locks = c->directory->part[i].first;
+        same = sum == coord_config_sum(&then);
+    }
+    return same;
+}
+
+void coord_tell_size(const struct coordinator *c, struct coord_beat *ack)
+{
+    if (c->directory && c->directory->parts > 1)
+        ack->packet.head.index = c->config.locks;
+}
+
+/* Whether a lock server or switch has the configuration of today, or one that it need not join anew for. */
+static bool has_config(const struct coordinator *c, int32_t sum)
+{
+    return c->design->packet->server_grow ? coord_is_of_today(c, sum) : sum == coord_config_sum(&c->config);
+}
+
 uint32_t coord_beat_station(struct coordinator *c, const struct coord_beat *beat, uint64_t now, struct coord_station *s,
                             void *answer)
 {
     const struct coord_packet *p = &beat->packet;
     bool there = !net_addr_known(s->at) || net_addr_is(p->at, s->at); /* as the log has it */
-    bool ours =
-        there && p->code == coord_config_sum(&c->config) && p->head.epoch && (s->life ? p->head.epoch == s->life : !c->logged);
+    bool ours = there && has_config(c, p->code) && p->head.epoch && (s->life ? p->head.epoch == s->life : !c->logged);
     if (!s->nonce && !s->away && ours && p->head.nonce && net_addr_known(p->at)) { /* I17 */
         *s = (struct coord_station){
             .nonce = p->head.nonce, .life = p->head.epoch, .at = p->at, .rules = RULES_NONE, .version = s->version};
@@ -420,6 +442,8 @@ uint32_t coord_beat_station(struct coordinator *c, const struct coord_beat *beat
     uint32_t len = coord_acknowledge(c, p, answer);
     const struct coord_member station = {.places = beat->places};
     coord_tell_place(c, &station, answer);
+    if (p->role == COORD_SERVER && c->design->packet->server_grow)
+        coord_tell_size(c, answer);
     return len;
 }
 

@@ -12,7 +12,8 @@
  *             it sends for switches. A host: in which racks it has a lease (index, a bit each). A switch: which machine it looked
  *             for (index), how many locks name that machine (generation), and the version of its rules.
  *   BEAT_ACK  the acknowledgement of a heartbeat, with its stamp: the host's lease now counts from there. Addresses of the switches.
- *             To a switch: look for this machine (index), and use these rules. To a host: the number of locks (index), if it has grown.
+ *             To a switch: look for this machine (index), and use these rules. To a host, and to a lock
+ *             server that can take more of them (server_grow): the number of locks (index), if it has grown.
  *   LEAVE     a host holds nothing and leaves; a lock server or switch has stopped, and decides nothing any more
  *   WHICH     from any program to a lock server or switch: which space do you serve?
  *   THIS      the space's name and identity
@@ -359,7 +360,7 @@ struct coord_params {
 int coordinator_config(const struct coord_params *p, struct rack_config *out, const char **why);
 
 /* Why hosts cannot go on when the space gets more locks; null: they can. Then lock servers and switches that have joined with
- * fewer locks are refused, join anew, and learn from the hosts what they hold. */
+ * fewer locks are refused, join anew, and learn from the hosts what they hold; or lock servers go on with more (server_grow). */
 const char *coordinator_keeps_size(const struct coord_params *p);
 
 /* -EINVAL with the reason in *why, or 0. `members` has machines + 1. */

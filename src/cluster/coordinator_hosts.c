@@ -154,18 +154,6 @@ static void take_beat(struct coordinator *c, struct coord_member *m, const struc
     }
 }
 
-/* Whether a host has the configuration of today, but for the number of locks: the space may have grown since it joined. */
-static bool is_of_today(const struct coordinator *c, int32_t sum)
-{
-    struct rack_config then = c->config;
-    bool same = sum == coord_config_sum(&then);
-    for (unsigned i = 1; c->directory && i < c->directory->parts && !same; i++) {
-        then.locks = c->directory->part[i].first;
-        same = sum == coord_config_sum(&then);
-    }
-    return same;
-}
-
 uint32_t coord_beat_host(struct coordinator *c, const struct coord_beat *beat, struct net_addr from, uint64_t now, void *answer)
 {
     const struct coord_packet *p = &beat->packet;
@@ -175,7 +163,7 @@ uint32_t coord_beat_host(struct coordinator *c, const struct coord_beat *beat, s
         return 0;
     }
     struct coord_member *m = &c->members[number];
-    bool today = is_of_today(c, p->code);
+    bool today = coord_is_of_today(c, p->code);
     /* A host that joined a former coordinator and is not in the log, because there was none. A life that was never reserved is of a
      * coordinator with a later state than ours. */
     if (!c->hosts_known && !m->life && now < c->open_ns && today && p->head.epoch <= c->lives)
@@ -189,8 +177,7 @@ uint32_t coord_beat_host(struct coordinator *c, const struct coord_beat *beat, s
     take_beat(c, m, beat, from, now);
     assert(m->until_ns >= lease_from(c, now)); /* I16: the host is waited for as long as this answer lets it hold */
     uint32_t len = coord_acknowledge(c, p, answer);
-    if (c->directory && c->directory->parts > 1)
-        ((struct coord_packet *)answer)->head.index = c->config.locks;
+    coord_tell_size(c, answer);
     coord_tell_place(c, m, answer);
     return len;
 }

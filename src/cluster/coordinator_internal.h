@@ -34,6 +34,10 @@ bool coord_is_silent(const struct coordinator *c, const struct coord_station *s,
 uint32_t coord_beat_station(struct coordinator *c, const struct coord_beat *beat, uint64_t now, struct coord_station *s,
                             void *answer);
 
+/* Whether a member has the configuration of today, but for the number of locks: the space may have grown since it joined. */
+bool coord_is_of_today(const struct coordinator *c, int32_t sum);
+void coord_tell_size(const struct coordinator *c, struct coord_beat *ack); /* if it has grown */
+
 uint32_t coord_acknowledge(const struct coordinator *c, const struct coord_packet *p, void *answer);
 
 /* ---- coordinator_hosts.c ---- */

@@ -351,8 +351,10 @@ static int grow(struct hosting *h, const struct spaces_ask *q, struct spaces_ans
     if (!rc)
         rc = check_growth(h, s, q->locks);
     const char *why_not = rc ? NULL : coordinator_keeps_size(&s->c.params);
-    bool in_place = !rc && !why_not, granted = !rc && s->granters && granter_state(&s->granters[0]) != GRANTER_NONE;
-    if (in_place)
+    bool in_place = !rc && !why_not,
+         keep = in_place && s->c.params.design->packet->server_grow; /* own granters go on, and hear of it */
+    bool granted = !rc && s->granters && granter_state(&s->granters[0]) != GRANTER_NONE;
+    if (in_place && !keep)
         hosting_stop_granters(s); /* while the coordinator hears it */
     if (!rc)
         rc = halt(h, s, q->force || in_place, "grow it");
@@ -362,11 +364,12 @@ static int grow(struct hosting *h, const struct spaces_ask *q, struct spaces_ans
                        s->name, why_not);
     if (rc)
         return rc;
-    hosting_stop_granters(s); /* their memory is as large as the space was */
+    if (!keep)
+        hosting_stop_granters(s); /* their memory is as large as the space was */
     rc = s->c.leads ? coordinating_grow(&s->c, q->locks) : explain(-EAGAIN, "another coordinator leads the space '%s'", s->name);
     char why[SPACES_TEXT];
     snprintf(why, sizeof why, "%s", rc ? explained() : "");
-    if ((s->c.leads || h->list) && !hosting_start(h, s) && granted && !hosting_start_granters(h, s, false))
+    if ((s->c.leads || h->list) && !hosting_start(h, s) && granted && !keep && !hosting_start_granters(h, s, false))
         hosting_join_granters(h, s, world_now(&world_real) + LEAVE_NS); /* those that hosts keep waiting join later */
     if (rc)
         return explain(rc, "%s", why);

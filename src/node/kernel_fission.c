@@ -188,6 +188,7 @@ static void on_coordinator(struct care *c, const void *data, uint32_t len, uint6
 {
     switch (member_packet(c->member, data, len, now)) {
     case MEMBER_NOTHING:
+    case MEMBER_GROWN: /* of lock servers */
         break;
     case MEMBER_JOINED:
         c->joined++;

@@ -64,6 +64,9 @@ static void say_news(const struct member *m, enum member_news news)
         if (!m->nonce_next)
             say(m, LOG_LEVEL_INFO, "joins anew", "new rules give it other locks");
         break;
+    case MEMBER_GROWN:
+        say(m, LOG_LEVEL_NOTICE, "gets more locks", "the space has grown");
+        break;
     case MEMBER_SUPERSEDED:
         if (!m->nonce_next)
             say(m, LOG_LEVEL_WARNING, "is superseded", "the coordinator says that its life is over: it decides nothing");
@@ -110,6 +113,8 @@ static int explain_join(int rc, const struct member_params *p)
                        "the coordinator at %s lets in lock servers and switches with the cluster's key only, and for addresses of "
                        "their own machine",
                        coordinator);
+    case -EPROTOTYPE:
+        return explain(rc, "there is a memory node at %s, which has neither lock servers nor switches", coordinator);
     case -EOPNOTSUPP:
         return explain(rc, "the design of the space '%s' has no %s", p->space, p->is_switch ? "switch" : "lock servers");
     default:
@@ -377,6 +382,8 @@ static enum member_news on_welcome(struct member *m, const struct coord_welcome 
 static enum member_news on_beat_ack(struct member *m, const struct coord_beat *b)
 {
     const struct rack_config *c = &m->welcome.said.config;
+    bool grown = m->join.role == COORD_SERVER && m->design->server_grow && b->packet.head.index > c->locks &&
+                 b->packet.head.index <= PACKET_LOCKS_MAX;
     if (b->packet.head.index <= c->machines)
         m->look_for = (uint16_t)b->packet.head.index;
     for (unsigned i = 0; i < RACKS_MAX; i++)
@@ -387,6 +394,9 @@ static enum member_news on_beat_ack(struct member *m, const struct coord_beat *b
         m->places = b->places;
         m->welcome.servers[server - 1] = b->packet.at;
     }
+    m->locks = b->packet.head.index;
+    if (grown)
+        return MEMBER_GROWN;
     if (!m->design->switch_rules || b->rules.version <= m->rules.version || !rack_rules_fine(&b->rules, c->racks))
         return MEMBER_NOTHING;
     if (rules_concern(&m->rules, &b->rules, m->welcome.said.packet.head.to.port))

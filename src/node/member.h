@@ -47,6 +47,7 @@ struct member {
         bool alone;
         uint64_t term;
     } said;            /* to the log, of its coordinators */
+    uint64_t locks;    /* of MEMBER_GROWN */
     uint32_t places;   /* version of the lock servers' places that it goes by */
     uint16_t look_for; /* the coordinator asks whether locks name this machine; 0: it does not ask */
 };
@@ -77,6 +78,7 @@ enum member_news {
     MEMBER_JOINED,     /* it has joined anew: begin with empty state, then beat */
     MEMBER_RULES,      /* there are new rules, which leave it the locks that it has */
     MEMBER_STALE,      /* new rules give it other locks: it is to join anew */
+    MEMBER_GROWN,      /* the space has more locks (m->locks) than this lock server, which can take them */
     MEMBER_SUPERSEDED, /* its life is over: it decides nothing until it has joined anew (I17) */
 };
 enum member_news member_packet(struct member *m, const void *data, uint32_t len, uint64_t now);

@@ -49,6 +49,22 @@ static bool clear_memory(struct station *s)
     return true;
 }
 
+/* The lock server goes on in its life, with more locks. If there is no memory for them, the coordinator tells it again. */
+static void grow(struct station *s)
+{
+    struct rack_config config = s->config;
+    config.locks = s->member.locks;
+    uint64_t bytes = s->member.design->server_bytes(&config);
+    void *memory = mremap(s->memory, s->memory_bytes, bytes, MREMAP_MAYMOVE);
+    if (memory == MAP_FAILED)
+        return;
+    s->member.design->server_grow(memory, config.locks);
+    s->memory = memory;
+    s->memory_bytes = bytes;
+    s->config = config;
+    s->member.welcome.said.config.locks = config.locks;
+}
+
 /* With the memory zero, in the life that the welcome gives. */
 static void begin(struct station *s, bool fresh)
 {
@@ -322,6 +338,9 @@ static void on_coordinator(struct station *s, const void *data, uint32_t len)
         break;
     case MEMBER_RULES:
         s->member.design->switch_rules(s->memory, &s->member.rules);
+        break;
+    case MEMBER_GROWN:
+        grow(s);
         break;
     case MEMBER_STALE:
         rejoin(s);

@@ -8,6 +8,7 @@
 
 #define PACKET_VERSION 2
 #define PACKET_MAX 1400u /* bytes of one packet, head included: the usual MTU less Ethernet, IP and UDP heads and a tunnel's */
+#define PACKET_LOCKS_MAX (UINT64_C(1) << 32) /* of a space: more than granters have memory for */
 
 /* Bits of the head's `features`: what a receiver must know to read the packet. A packet with an unknown bit is refused as a whole
  * and counted, so that a member of an older build changes nothing by a packet that it misreads. */

@@ -109,6 +109,7 @@ static const struct {
     {"busted-fisslock-generation", {"I2:", "I7:", "I9:", "I11:"}},
     {"busted-fisslock-name-floor", {"I2:"}},
     {"busted-netlock-generation", {"I7:"}},
+    {"busted-netlock-grown", {"I1:", "I2:"}},
     {"busted-netlock-name-floor", {"I2:"}},
     {"busted-coordinator-join", {"I1:", "I2:", "I7:"}},
     {"busted-fisslock-replaced", {"I1:", "I2:"}},
@@ -144,6 +145,7 @@ static const struct {
     uint64_t seed;
 } begins[] = {
     {"busted-netlock-hasty", 73},
+    {"busted-netlock-grown", 311},
     {"busted-citron-blind-release", 269},
     {"busted-unlock-by-name", 97},
     {"busted-dslr-late", 124},

@@ -396,7 +396,7 @@ INLINE int admit_part(const struct netlock_packet *p, uint8_t *b, uint64_t now, 
     const uint64_t *active = cell(b, at.until_at, 0, 8);
     struct netlock_machine *m = cell(b, at.machines_at, p->head.from.machine, sizeof *m);
     int acquires = p->head.type == NETLOCK_ACQUIRE;
-    if (p->head.space != settings.space || p->head.from.machine == MACHINE_NONE || p->head.index >= settings.locks)
+    if (p->head.space != settings.space || p->head.from.machine == MACHINE_NONE || p->head.index >= PACKET_LOCKS_MAX)
         return refuse_part(c, PLANE_ALIEN);
     if (!active || now >= *(const volatile uint64_t *)active)
         return MANY_SINGLY;
@@ -509,7 +509,7 @@ INLINE int netlock(struct xdp_md *ctx, struct frame *f, struct plane_counters *c
     uint8_t *b = base();
     if (!b)
         return XDP_ABORTED;
-    if (p->head.from.machine == MACHINE_NONE || p->head.index >= settings.locks)
+    if (p->head.from.machine == MACHINE_NONE || p->head.index >= PACKET_LOCKS_MAX)
         return drop(c, PLANE_ALIEN);
     if (p->head.to.machine != MACHINE_SWITCH) {
         count_type(c, f->head);

@@ -76,7 +76,9 @@ uint64_t fisslock_switch_bytes(const struct rack_config *config)
 
 void fisslock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
 {
-    struct decider *d = state;
+    struct decider *d = state; /* zeroed, or of a former life */
+    if (d->locks)
+        memset(d->lock, 0, d->locks * sizeof d->lock[0]); /* pages that were never touched take no memory */
     d->rules = rules_of(config);
     d->drops = (struct packet_drops){0};
     d->policy = policy_of(config);
@@ -91,7 +93,6 @@ void fisslock_switch_init(void *state, const struct rack_config *config, uint32_
     if (life > 1 && d->lease_ns)
         rebuild_begin(&d->rebuild, config->machines,
                       MISTAKE(d->policy.mistakes, FISSION_MISTAKE_HASTY) ? 0 : now + lease_at_most(d));
-    memset(d->lock, 0, d->locks * sizeof d->lock[0]);
     d->placement_at = placement_needed(config) ? placement_at(config) : 0;
     if (d->placement_at)
         placement_init(placement_of(d), config, life, now);

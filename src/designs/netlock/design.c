@@ -59,8 +59,12 @@ struct netlock_policy netlock_policy(uint64_t options)
     return p;
 }
 
-const struct packet_design netlock_packets = {NETLOCK_TABLE, NETLOCK_MORE, .draws = NETLOCK_DRAWS,
-                                              .ranks = NETLOCK_PRIORITY | NETLOCK_FEW};
+const struct packet_design netlock_packets = {NETLOCK_TABLE,
+                                              NETLOCK_MORE,
+                                              .draws = NETLOCK_DRAWS,
+                                              .ranks = NETLOCK_PRIORITY | NETLOCK_FEW,
+                                              .host_grow = requests_grow,
+                                              .server_grow = netlock_server_grow};
 
 const struct design design_netlock = {
     .name = "netlock",

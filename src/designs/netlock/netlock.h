@@ -211,6 +211,7 @@ static inline uint64_t netlock_pause(const struct rack_config *c, uint8_t *asked
 /* ---- the lock server (server.c) ---- */
 
 uint64_t netlock_server_bytes(const struct rack_config *config);
+void netlock_server_grow(void *server, uint64_t locks);
 void netlock_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now);
 void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_server_tick(void *server, uint64_t now, struct outbox *out);

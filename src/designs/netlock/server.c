@@ -9,11 +9,10 @@
 static struct server_layout lay_out(const struct rack_config *c)
 {
     uint64_t clients = c->machines + UINT64_C(1), requests = clients * rack_requests(c);
-    struct server_layout l = {.locks = round_up(sizeof(struct server) + clients * sizeof(struct client), CACHE_LINE)};
-    l.entries = l.locks + round_up(c->locks * sizeof(struct lock), CACHE_LINE);
-    l.fences = l.entries + round_up(requests * sizeof(struct entry), CACHE_LINE);
-    l.deeds = l.fences + round_up(c->locks * sizeof(struct fence), CACHE_LINE);
-    l.bytes = l.deeds + requests * sizeof(struct deed);
+    struct server_layout l = {.entries = round_up(sizeof(struct server) + clients * sizeof(struct client), CACHE_LINE)};
+    l.deeds = l.entries + round_up(requests * sizeof(struct entry), CACHE_LINE);
+    l.locks = l.deeds + round_up(requests * sizeof(struct deed), CACHE_LINE);
+    l.bytes = l.locks + c->locks * sizeof(struct lock);
     return l;
 }
 
@@ -36,6 +35,19 @@ void netlock_server_init(void *server, const struct rack_config *config, uint16_
     s->beat_ns = now;
     s->sync_ns = now;
     s->report_ns = now + NETLOCK_MEASURE_NS;
+}
+
+/* Locks lie behind everything else: nothing moves. */
+ONCE void netlock_server_grow(void *server, uint64_t locks)
+{
+    struct server *s = server;
+    assert(locks > s->config.locks);
+    if (MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_GROW)) {
+        memset((char *)s + s->at.entries, 0, s->at.bytes - s->at.entries);
+        s->busy = s->touched = 0;
+    }
+    s->config.locks = locks;
+    s->at = lay_out(&s->config);
 }
 
 const struct packet_drops *netlock_server_drops(const void *server)

@@ -34,11 +34,17 @@ enum lock_place {
     LOCK_LENT,    /* the switch grants it; the queue is q2 */
 };
 
+/* The highest tokens under which the data of a lock were written and read. */
+struct fence {
+    uint64_t written, read;
+};
+
 struct lock {
-    uint64_t token;       /* of the latest grant */
-    uint64_t from_ns;     /* not granted before */
-    uint64_t next_ns;     /* when to say again what its place demands */
-    uint64_t said_ns;     /* when it said LAST */
+    uint64_t token;   /* of the latest grant */
+    uint64_t from_ns; /* not granted before */
+    uint64_t next_ns; /* when to say again what its place demands */
+    uint64_t said_ns; /* when it said LAST */
+    struct fence fence;
     uint64_t drain_ns;    /* LENDING: since when; LENT: how long it took until no client held it */
     uint32_t first, last; /* the waiters */
     uint32_t held;        /* the holders; the latest first */
@@ -72,11 +78,6 @@ struct deed {
     uint8_t bytes[NETLOCK_PAYLOAD_MAX];
 };
 
-/* The highest tokens under which the data of a lock were written and read. */
-struct fence {
-    uint64_t written, read;
-};
-
 #define SERVER_TOUCHED_MAX 16384u /* the first ones: locks that are asked for often come early */
 
 /* A steward's slot: the locks whose index is its number modulo the number of servers: the steward says whose they are. */
@@ -91,7 +92,7 @@ struct server_slot {
 
 /* Where its parts lie, in bytes from the beginning. */
 struct server_layout {
-    uint64_t locks, entries, fences, deeds, bytes;
+    uint64_t entries, deeds, locks, bytes;
 };
 
 struct server {
@@ -122,7 +123,7 @@ struct server {
     void *apply_ctx;
     const struct netlock_packet *carried; /* the request that is looked at just now, if it brings something for a data server */
     uint32_t carried_len;
-    struct client clients[]; /* by the machine's number, from 0 on; then locks, then entries */
+    struct client clients[]; /* by the machine's number, from 0 on; then entries, deeds, locks */
 };
 
 static inline struct lock *server_lock(struct server *s, uint64_t index)

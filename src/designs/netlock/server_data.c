@@ -28,7 +28,7 @@ static struct deed *deed_of(struct server *s, const struct netlock_packet *p)
 
 static bool passes(struct server *s, const struct netlock_packet *p)
 {
-    struct fence *f = (struct fence *)(void *)((char *)s + s->at.fences) + p->head.index;
+    struct fence *f = &server_lock(s, p->head.index)->fence;
     bool reads = p->mode == NETLOCK_SHARED;
     if (p->token < f->written || (!reads && p->token < f->read))
         return MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_FENCE);

@@ -30,7 +30,7 @@ static void forget(struct server *s, unsigned slot, uint64_t now)
     for (uint64_t i = slot; i < s->config.locks; i += s->config.servers) {
         struct lock *l = server_lock(s, i);
         /* `arrivals` says that it is on the list of those to be reported. */
-        const struct lock kept = {.arrivals = l->arrivals, .generation = l->generation};
+        const struct lock kept = {.arrivals = l->arrivals, .generation = l->generation, .fence = l->fence};
         server_set_busy(s, l, false);
         *l = kept;
     }

@@ -302,6 +302,8 @@ static void begin_generation(struct nl_switch *w, uint64_t index, uint32_t gener
 /* Whether a request is of the index's generation, or of the next. */
 static bool is_of_lock(struct nl_switch *w, const struct packet_head *h)
 {
+    if (unlikely(h->index >= w->config.locks))
+        return true; /* the space has grown: the lock server, which has the lock, compares */
     uint32_t generation = *switch_generation(w, h->index);
     if (likely(h->generation == generation))
         return true;
@@ -448,7 +450,7 @@ static void on_host(struct nl_switch *w, const struct netlock_packet *p, uint32_
 void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct nl_switch *w = state;
-    const struct packet_head *h = packet_check(data, len, PACKET_NETLOCK, &w->config, &w->drops);
+    const struct packet_head *h = packet_check_locks(data, len, PACKET_NETLOCK, &w->config, PACKET_LOCKS_MAX, &w->drops);
     const struct netlock_packet *p = data;
     if (!h)
         return;

@@ -285,7 +285,6 @@ static inline void outbox_wake(struct outbox *o, uint32_t request)
 
 /* ---- what goes in ---- */
 
-#define PACKET_LOCKS_MAX (UINT64_C(1) << 32) /* of a space: more than granters have memory for */
 #define PACKET_TENANTS 64u
 #define PACKET_PRIORITIES 8u /* that are told apart */
 
@@ -439,6 +438,9 @@ struct packet_design {
 
     /* The space has at least so many locks: it may have grown since the host joined. Null: the design's hosts join anew then. */
     void (*host_grow)(void *host, uint64_t locks, struct outbox *out);
+    /* Likewise a lock server, whose memory the caller has made longer, by zeros. The switch stays as it is, and leaves the new
+     * locks to the servers until it starts again. Null: granters join anew, and learn from hosts what they hold. */
+    void (*server_grow)(void *server, uint64_t locks);
 
     struct packet_drops (*host_drops)(const void *host);
     struct packet_grants (*host_grants)(const void *host); /* null: it does not count them */
@@ -508,10 +510,10 @@ static inline bool packet_divides(const struct packet_design *d)
     return d->switch_rules || d->divides;
 }
 
-/* Whether a packet has a head that this build reads, of this family and space, and comes from a machine that can exist. Counts it
- * if not. */
-static inline const struct packet_head *packet_check(const void *data, uint32_t len, uint8_t family, const struct rack_config *c,
-                                                     struct packet_drops *drops)
+/* Whether a packet has a head that this build reads, of this family and space, comes from a machine that can exist, and is about
+ * one of the first `locks` locks. Counts it if not. */
+static inline const struct packet_head *packet_check_locks(const void *data, uint32_t len, uint8_t family,
+                                                           const struct rack_config *c, uint64_t locks, struct packet_drops *drops)
 {
     const struct packet_head *h = data;
     if (len >= sizeof *h && !packet_readable(h)) {
@@ -522,11 +524,17 @@ static inline const struct packet_head *packet_check(const void *data, uint32_t 
         drops->bad++;
         return NULL;
     }
-    if (h->space != c->space || h->from.machine == MACHINE_NONE || h->index >= c->locks) {
+    if (h->space != c->space || h->from.machine == MACHINE_NONE || h->index >= locks) {
         drops->alien++;
         return NULL;
     }
     return h;
+}
+
+static inline const struct packet_head *packet_check(const void *data, uint32_t len, uint8_t family, const struct rack_config *c,
+                                                     struct packet_drops *drops)
+{
+    return packet_check_locks(data, len, family, c, c->locks, drops);
 }
 
 #endif

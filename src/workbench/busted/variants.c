@@ -157,6 +157,8 @@ static const struct variant {
      "a switch's successor begins when the switch is silent, and not when no host uses the switch any more"},
     {"busted-netlock-replaced", &design_netlock, COORD_MISTAKE_HASTY, REPLACED, FIXED | NETLOCK_SERVERS_ONLY,
      "a NetLock server's successor waits for lock leases, and not until hosts that are cut off have ended"},
+    {"busted-netlock-grown", &design_netlock, NETLOCK_MISTAKE_GROW, FAULT_BIT(FAULT_CRASH_COORDINATOR) | FAULT_BIT(FAULT_OPERATOR),
+     FIXED | NETLOCK_SERVERS_ONLY, "a lock server that gets more locks forgets which of them are held"},
     {"busted-netlock-name-floor", &design_netlock, NETLOCK_MISTAKE_FLOOR, FAULTS_ALL | FAULTS_COORDINATOR, 0,
      "the tokens of a name that comes back do not begin above its former ones"},
     {LEADER("deposed", DEPOSED, "a deposed leader answers, and members take packets of any term")},

@@ -358,6 +358,7 @@ void rack_host_switch_gone(struct rack_member *m, unsigned rack);            /* 
 uint32_t rack_host_racks(const struct rack_member *m);                       /* in which the host has a lease, a bit each */
 void rack_host_place(struct rack_member *m, unsigned server, uint32_t life); /* another lock server has, or will have, the place */
 void rack_box_welcome(struct rack_member *m);
+void rack_box_grow(struct rack_member *m, uint64_t locks);
 void rack_box_ended(struct rack_member *m);
 
 #endif

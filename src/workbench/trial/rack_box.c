@@ -138,6 +138,15 @@ void rack_box_welcome(struct rack_member *m)
     tick_at(b, sim_now(&r->sim) + 1);
 }
 
+/* Its memory has room for all locks that there may be. */
+void rack_box_grow(struct rack_member *m, uint64_t locks)
+{
+    struct rack_box *b = container_of(m, struct rack_box, member);
+    b->rack->design->server_grow(b->memory, locks);
+    m->welcome.config.locks = locks;
+    sim_note(&b->rack->sim, "GROWN", b->process->host->id, locks, 0);
+}
+
 void rack_box_ended(struct rack_member *m)
 {
     (void)m; /* it decides nothing until it has joined */

@@ -256,6 +256,8 @@ static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
         m->look_for = b->packet.head.index <= m->welcome.config.machines ? (uint16_t)b->packet.head.index : 0;
         take_rules(m, &b->rules);
         take_place(m, b);
+        if (m->role == COORD_SERVER && m->rack->design->server_grow && b->packet.head.index > m->welcome.config.locks)
+            rack_box_grow(m, b->packet.head.index);
         return;
     }
     if (b->packet.stamp > rack_member_clock(m) || until <= m->until_ns || !rack_member_lives(m))
