@@ -226,7 +226,8 @@ static int check_distrust(const char *name)
                          name);
 }
 
-ONCE static int open_at(const char *path, enum segment_kind kind, const pawl_options *o, const struct knobs *knobs, struct pawl **out)
+ONCE static int open_at(const char *path, enum segment_kind kind, const pawl_options *o, const struct knobs *knobs,
+                        struct pawl **out)
 {
     struct segment *s;
     int rc = open_or_create(path, o, knobs, &s);

@@ -236,6 +236,7 @@ int coordinator_init(struct coordinator *c, const struct coord_params *p, struct
     c->term = p->life;
     c->lives = UINT32_MAX;
     c->start_ns = c->life_ns = now;
+    c->beat_ns = p->beat_ns ? p->beat_ns : COORD_BEAT_NS;
     c->names.round = (uint64_t)p->life << 32;
     c->gone = p->life;
     c->fresh = p->fresh;

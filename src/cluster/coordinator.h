@@ -304,10 +304,11 @@ struct coordinator {
     uint64_t life_ns;   /* when it was given */
     uint32_t gone;      /* the highest of hosts that are gone, or of the beginning */
     uint64_t start_ns;
-    bool fresh;     /* nothing of a former coordinator can be left */
-    bool keyed;     /* packets were tagged: head.from.port of a sender that has not joined is the number of its key */
-    bool logged;    /* the caller keeps a log: what is to outlast the coordinator is told when it is written */
-    bool unwritten; /* the latest answer must wait for that */
+    uint64_t beat_ns; /* between two heartbeats of a switch */
+    bool fresh;       /* nothing of a former coordinator can be left */
+    bool keyed;       /* packets were tagged: head.from.port of a sender that has not joined is the number of its key */
+    bool logged;      /* the caller keeps a log: what is to outlast the coordinator is told when it is written */
+    bool unwritten;   /* the latest answer must wait for that */
     struct coord_station {
         uint64_t nonce; /* of its JOIN; 0: there is none */
         uint32_t life;
@@ -334,6 +335,8 @@ struct coordinator {
     struct values *values;   /* kept by the caller; null: there are none */
 };
 
+#define COORD_BEAT_NS (100 * NS_PER_MS) /* between two heartbeats of lock servers and switches */
+
 struct coord_params {
     const struct design *design;
     const struct knobs *knobs; /* of the design; null: the usual ones */
@@ -341,6 +344,7 @@ struct coord_params {
     struct rack_identity identity; /* of the space; id 0: derived from its name (coord_identity_of_name) */
     uint64_t locks, lease_ns, retry_ns;
     uint64_t member_ns; /* the membership lease; 0: as long as the lock lease */
+    uint64_t beat_ns;   /* between two heartbeats of a switch; 0: COORD_BEAT_NS */
     uint16_t machines, sessions, requests, servers;
     uint16_t racks;                 /* switches among which locks are divided, if the design can; 0: two */
     bool backup;                    /* a second switch may join */

@@ -210,15 +210,15 @@ static int place_for(const struct coordinator *c, const struct coord_packet *p, 
     return -EBUSY;
 }
 
-#define SEEMS_GONE_SHARE 4u             /* of a lease, */
-#define SEEMS_GONE_NS (300 * NS_PER_MS) /* but at least three heartbeats */
+#define SEEMS_GONE_SHARE 4u /* of a lease, */
+#define SEEMS_GONE_BEATS 3u /* but at least so many heartbeats */
 
 /* Of a pair of switches the second waits for the first one's place. It need not wait for a lease: hosts confirm that they use the
  * first no more before the second begins (is_away). So it has the hosts' reports before their leases have run out, and they keep
  * their holds. A switch that was only cut off from here for so long loses its place. */
 static bool seems_gone(const struct coordinator *c, const struct coord_station *s, uint64_t now)
 {
-    return now - max_u64(s->heard_ns, c->start_ns) > max_u64(c->config.lease_ns / SEEMS_GONE_SHARE, SEEMS_GONE_NS);
+    return now - max_u64(s->heard_ns, c->start_ns) > max_u64(c->config.lease_ns / SEEMS_GONE_SHARE, SEEMS_GONE_BEATS * c->beat_ns);
 }
 
 /* 0: the place is free for a switch at this address, or its own. */

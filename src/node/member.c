@@ -10,7 +10,6 @@
 #define TRY_NS NS_PER_S /* of joining, until the next look whether to stop */
 #define AGAIN_NS (100 * NS_PER_MS)
 #define LEARN_NS (3 * NS_PER_S)       /* of asking which hosts there are: longer than leaders change */
-#define BEAT_NS (100 * NS_PER_MS)     /* between two heartbeats: the coordinator may have started anew */
 #define SILENT_NS (350 * NS_PER_MS)   /* no answer to three heartbeats: another coordinator may lead */
 #define ANSWERED_NS (150 * NS_PER_MS) /* the latest heartbeat was answered, or the one before */
 #define ALONE_NS (3 * NS_PER_S)       /* ten heartbeats to each of three coordinators */
@@ -293,7 +292,7 @@ void member_beat_if_due(struct member *m, uint64_t now)
     if (now < m->beat_ns)
         return;
     watch_coordinator(m, now);
-    m->beat_ns = now + BEAT_NS;
+    m->beat_ns = now + COORD_BEAT_NS;
     if (now - m->heard_ns > SILENT_NS) { /* of the next one, too, it waits so long for an answer */
         coord_list_next(&m->join.coordinators);
         m->heard_ns = now;

@@ -34,12 +34,15 @@ struct rack_client;
 struct rack_coordinator;
 
 /* A host, lock server or switch as a member of the rack (rack_member.c). */
+#define RACK_BEATS_OF_LEASE 16u /* of lock servers and switches */
+
 struct rack_member {
     struct rack *rack;
     const struct sim_host *host; /* null: the switch */
     uint16_t port;               /* where its answers come */
     uint32_t seen;               /* of its next JOIN: a life that the coordinator has told */
     unsigned place;              /* of a switch: its rack */
+    bool waits;                  /* of a switch: it wants that place and no other, as the second one of a pair */
     enum coord_role role;
     bool running, joined;
     bool force;        /* an operator has started it so: while it asks with --force, no other one decides anything */

@@ -58,6 +58,7 @@ static struct coord_params params_of(struct rack_coordinator *k)
         .locks = k->locks,
         .lease_ns = k->lease_ns,
         .member_ns = max_u64(k->member_ns, k->lease_ns),
+        .beat_ns = k->lease_ns / RACK_BEATS_OF_LEASE,
         .retry_ns = p->retry_ns,
         .machines = c->machines,
         .sessions = c->sessions,

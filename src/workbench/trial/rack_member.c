@@ -8,9 +8,9 @@
 
 #include <errno.h>
 
-#define JOIN_SHARE 16 /* of a lease: between two JOINs, and between two heartbeats of a lock server or switch */
-#define BEAT_SHARE 4  /* of a lease: between two heartbeats of a host */
-#define ASKED_MAX 2   /* packets without an answer, until the next coordinator is asked */
+#define JOIN_SHARE RACK_BEATS_OF_LEASE /* of a lease: between two JOINs, and between two heartbeats of a lock server or switch */
+#define BEAT_SHARE 4                   /* of a lease: between two heartbeats of a host */
+#define ASKED_MAX 2                    /* packets without an answer, until the next coordinator is asked */
 
 /* ---- addresses ---- */
 
@@ -65,7 +65,7 @@ static void say_join(const struct rack_member *m)
     p.stamp = rack_member_clock(m);
     p.at = rack_net_addr(address(m));
     p.code = m->force ? COORD_FORCE : 0;
-    if (m->role == COORD_SWITCH && m->rack->config.racks)
+    if (m->role == COORD_SWITCH && (m->rack->config.racks || m->waits))
         p.head.to.port = (uint16_t)(m->place + 1); /* this place and no other */
     send_packet(m, &p, sizeof p);
 }

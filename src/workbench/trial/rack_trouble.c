@@ -9,6 +9,7 @@
 #define CRASHES_MAX 12       /* in the time in which faults strike, on average */
 #define SYNC_CRASH_ONE_IN 24 /* syncs */
 #define SALT_SWITCH UINT64_C(0x737769746368)
+#define SALT_PAIR UINT64_C(0x70616972)
 #define SALT_STOP UINT64_C(0x73746f70)
 #define FLIP_BYTES 700u /* at the end of the log: bits are flipped there, where something is */
 
@@ -257,6 +258,7 @@ static void start_spare_switch(void *arg, uint64_t tag)
     if (!r->spare_switch.process) {
         int rc = rack_box_add(r, &r->spare_switch, RACK_SWITCH, sim_host_new(&r->sim));
         assert(!rc);
+        r->spare_switch.member.waits = mix64(r->params.seed ^ SALT_PAIR) & 1; /* else it takes the place of a silent one only */
     }
     if (sim_now(&r->sim) >= r->params.safety_ns)
         return;
