@@ -128,6 +128,8 @@ static const struct {
      "locks of two nodes: the lease at the first ended while that at the second was renewed"},
     {"srvlock", CAMPAIGN_SWARM, 406, 2000000,
      "the grant to a request of a host's former life came late, and was taken for one of the request that had its number now"},
+    {"fisslock-racks", CAMPAIGN_SWARM, 1382, 3000000,
+     "a host with a later table than the switch reported a hold that it had carried over: tokens of the switch's life were lower"},
     {"netlock-switches", CAMPAIGN_BESIDE, 930358095087, 2000000,
      "of two that converted, one gave up while the switch was down: the other was told of a deadlock later than the judge allowed"},
 };
