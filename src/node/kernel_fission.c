@@ -3,6 +3,7 @@
  * there, looks for machines that are gone, and begins anew with other locks if the coordinator says so: as node/station.c does for
  * a switch in software. */
 #include "dataplane/fission.h"
+#include "designs/fisslock/racks.h"
 #include "designs/fisslock/spill.h"
 #include "designs/packet/parts.h"
 #include "node/kernel_internal.h"
@@ -167,9 +168,11 @@ static void send_to_host(struct care *c, struct net_addr to, const struct fissio
     udp_send(&c->member->udp, &out, 1);
 }
 
-static void answer_report(struct care *c, const struct fission_packet *p, uint32_t len, struct net_addr from)
+static void answer_report(struct care *c, struct fission_packet *p, uint32_t len, struct net_addr from)
 {
     const struct rack_config *config = &c->config;
+    if (config->racks)
+        len = racks_keep_own(&c->member->rules, config->rack, p, len);
     struct fission_rules rules = rules_of(config);
     rules.life = c->live->epoch;
     if (fission_verify(p, len, &rules) != FISSION_FINE || p->head.type != FISSION_REPORT ||

@@ -17,8 +17,8 @@
 #define HEALING_STEPS 60000
 #define BUSTED_SEEDS 3000
 #define RETRY_NS (100 * NS_PER_US)
-#define PLACES_LOCK 0 /* some readers of this lock ask for a place of a semaphore, */
-#define PLACES 2      /* which has so many */
+#define PLACES_LOCK 0   /* some readers of this lock ask for a place of a semaphore, */
+#define PLACES 2        /* which has so many */
 #define ROOM_BYTES 200u /* of an outbox that is nearly full, once or twice: for one packet, or a few */
 
 struct parcel {
@@ -41,7 +41,7 @@ struct world_state {
     void *server[HOSTS_MAX + 1]; /* on the host of that number; null: none there */
     void *decider;
     uint64_t now;
-    bool healed, narrow; /* narrow: pools and outboxes have little room */
+    bool healed, narrow;  /* narrow: pools and outboxes have little room */
     unsigned loss, twice; /* in a hundred */
     unsigned parcels;
     struct parcel *bag;

@@ -126,8 +126,11 @@ static const struct {
      "a slot that was assigned in a former life of the node's memory was taken, and another session's home overwritten"},
     {"shiftlock", CAMPAIGN_SWARM, 20000897, 2000000,
      "locks of two nodes: the lease at the first ended while that at the second was renewed"},
+    {"shiftlock", CAMPAIGN_SWARM, 20004327, 2000000, "failed in a state of the sources that was not kept: the cause is not known"},
     {"srvlock", CAMPAIGN_SWARM, 406, 2000000,
      "the grant to a request of a host's former life came late, and was taken for one of the request that had its number now"},
+    {"fisslock-racks", CAMPAIGN_SWARM, 1382, 3000000,
+     "a host with a later table than the switch reported a hold that it had carried over: tokens of the switch's life were lower"},
     {"netlock-switches", CAMPAIGN_BESIDE, 930358095087, 2000000,
      "of two that converted, one gave up while the switch was down: the other was told of a deadlock later than the judge allowed"},
 };

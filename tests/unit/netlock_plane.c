@@ -389,10 +389,11 @@ static void test_regions(void)
     CHECK_EQ(plane_install(p, 1, &r, &other), -22); /* beyond the end */
     r = (struct plane_region){.left = 30, .size = 0};
     CHECK_EQ(plane_install(p, 1, &r, &other), -22);
-    static const struct plane_region wrong[] = {{.left = 30, .size = NETLOCK_SIZE_MAX + 1},
-                                                {.left = 30, .size = 8, .wait_size = UINT8_MAX + 1},
-                                                {.left = 30, .size = 8, .levels = NETLOCK_PRIORITIES + 1},
-                                                {.left = 0, .size = NETLOCK_SIZE_MAX, .wait_size = UINT8_MAX, .levels = NETLOCK_PRIORITIES}};
+    static const struct plane_region wrong[] = {
+        {.left = 30, .size = NETLOCK_SIZE_MAX + 1},
+        {.left = 30, .size = 8, .wait_size = UINT8_MAX + 1},
+        {.left = 30, .size = 8, .levels = NETLOCK_PRIORITIES + 1},
+        {.left = 0, .size = NETLOCK_SIZE_MAX, .wait_size = UINT8_MAX, .levels = NETLOCK_PRIORITIES}};
     for (unsigned i = 0; i < countof(wrong); i++)
         CHECK_EQ(plane_install(p, 1, &wrong[i], &other), -22);
     CHECK_EQ(plane_resize(p, lock, 0), -22);

@@ -229,7 +229,8 @@ static unsigned test_questions(uint64_t at)
     coord_make(&ask, COORD_WHICH, "test", NULL, 99);
     CHECK_EQ(udp_open(&u, here), 0);
     fail(at);
-    int joined = join(&u, &p, &welcome, &stamp), asked = ask_leader(&list, 0, here, &ask, sizeof ask, COORD_THIS, 0, &got, sizeof got);
+    int joined = join(&u, &p, &welcome, &stamp),
+        asked = ask_leader(&list, 0, here, &ask, sizeof ask, COORD_THIS, 0, &got, sizeof got);
     CHECK((joined == -ETIMEDOUT || joined == -ENOMEM) && (asked == -ETIMEDOUT || asked == -ENOMEM));
     CHECK_EQ((joined == -ENOMEM) + (asked == -ENOMEM), failed());
     udp_close(&u);

@@ -193,6 +193,19 @@ static void add_rules(const struct racks_switch *s, struct outbox *out)
     out->used += RACK_SHARDS;
 }
 
+uint32_t racks_keep_own(const struct rack_rules *rules, uint16_t rack, struct fission_packet *p, uint32_t len)
+{
+    struct fission_entry *entries = (struct fission_entry *)(p + 1);
+    uint16_t kept = 0;
+    if (len < sizeof *p || p->head.type != FISSION_REPORT || len != sizeof *p + p->count * sizeof *entries)
+        return len;
+    for (uint16_t i = 0; i < p->count; i++)
+        if (rules->owner[parts_shard(entries[i].nonce)] == rack)
+            entries[kept++] = entries[i];
+    p->count = kept;
+    return (uint32_t)(sizeof *p + kept * sizeof *entries);
+}
+
 void racks_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct racks_switch *s = state;
@@ -200,6 +213,12 @@ void racks_switch_packet(void *state, const void *data, uint32_t len, uint64_t n
     if (len >= sizeof *p && p->head.type == FISSION_ACQUIRE && s->rules.owner[parts_shard(p->head.index)] != s->config.rack) {
         s->drops.stale++; /* of another switch's lock: its host hears of the new table with its next heartbeat */
         return;
+    }
+    _Alignas(8) uint8_t report[PACKET_MAX];
+    if (len >= sizeof *p && len <= sizeof report && p->head.type == FISSION_REPORT) {
+        memcpy(report, data, len);
+        p = data = report;
+        len = racks_keep_own(&s->rules, s->config.rack, (struct fission_packet *)report, len);
     }
     unsigned before = out->packets;
     fisslock_switch_packet(s->decider, data, len, now, out);

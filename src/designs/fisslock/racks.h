@@ -3,6 +3,7 @@
 #ifndef PAWL_DESIGNS_FISSLOCK_RACKS_H
 #define PAWL_DESIGNS_FISSLOCK_RACKS_H
 
+#include "dataplane/fission.h"
 #include "designs/packet/parts.h"
 
 extern const struct packet_design fisslock_racks_packets;
@@ -19,6 +20,11 @@ void racks_switch_expect(void *state, const uint64_t *machines, unsigned words);
 void racks_switch_rules(void *state, const struct rack_rules *rules);
 uint64_t racks_switch_scan(void *state, uint16_t machine, uint64_t now, struct outbox *out);
 void racks_switch_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
+
+/* Leaves those entries of a REPORT that are of this switch's locks, and returns the length. A host may know a later table than the
+ * switch, and have carried holds over. The switch hears of them in its next life, which has that table: its present life is lower
+ * than that of the switch that had the locks, and so would be its tokens (I2). */
+uint32_t racks_keep_own(const struct rack_rules *rules, uint16_t rack, struct fission_packet *p, uint32_t len);
 
 #define FISSLOCK_RACKS_PACKETS                                                                                                     \
     PARTS_PACKETS, .family = PACKET_FISSION, .host_bytes = racks_host_bytes, .host_init = racks_host_init,                         \
