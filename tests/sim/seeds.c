@@ -110,6 +110,8 @@ static const struct {
     uint64_t seed, events_max;
     const char *why;
 } kept_of_swarm[] = {
+    {"srvlock", CAMPAIGN_SWARM, 406, 2000000,
+     "a host that had started anew took a late grant of its former life, in which it had numbered a request alike"},
     {"netlock-switches", CAMPAIGN_SWARM, 533, 2000000,
      "NOTIFY and LAST without end: the switch asked again faster than the server could answer"},
     {"netlock-switches", CAMPAIGN_SWARM, 290, 2000000,

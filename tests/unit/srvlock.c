@@ -865,6 +865,32 @@ static void places(uint64_t options)
         }
 }
 
+/* A host that starts anew numbers its requests from the beginning: a grant of its former life that comes late is not for the request
+ * that has the number now. */
+static void late_grant_of_former_life(void)
+{
+    begin();
+    ask(1, 0, PAWL_EXCLUSIVE);
+    struct srv_packet a = sent(SRV_ACQUIRE);
+    give(&a);
+    struct srv_packet grant = sent(SRV_GRANT); /* is on its way for long */
+    CHECK_EQ(grant.stamp, 1);
+    memset(host[1], 0, srv_host_bytes(&config));
+    srv_host_init(host[1], &config, 1, 2, now);
+    srv_tick(host[1], now, &out);
+    settle();
+    ask(1, 0, PAWL_EXCLUSIVE);
+    struct srv_packet again = sent(SRV_ACQUIRE);
+    CHECK_EQ(again.head.nonce, a.head.nonce);
+    give(&grant);
+    check_waits(1, 0);
+    outbox_clear(&out);
+    give(&again);
+    settle();
+    check_outcome(1, 0, 0);
+    CHECK(token_of(1, 0) > grant.token);
+}
+
 int main(void)
 {
     places(0);
@@ -889,6 +915,7 @@ int main(void)
     replaced(false);
     replaced(true);
     host_again();
+    late_grant_of_former_life();
     session_dies();
     bad_packets();
     for (unsigned i = 1; i <= HOSTS; i++)

@@ -266,7 +266,8 @@ void srv_packet(void *host, const void *data, uint32_t len, uint64_t now, struct
         return;
     }
     struct request *r = request_at(h, slot);
-    if (r->state == REQUEST_IDLE || (r->nonce != head->nonce && !MISTAKE(h->config.mistakes, SRV_MISTAKE_NO_NONCE)) ||
+    bool former = p->stamp && p->stamp != h->life; /* in which it numbered its requests alike; 0: a build that says none */
+    if (r->state == REQUEST_IDLE || former || (r->nonce != head->nonce && !MISTAKE(h->config.mistakes, SRV_MISTAKE_NO_NONCE)) ||
         r->index != head->index || r->generation != head->generation) {
         h->busy.drops.stale++;
         return;

@@ -122,6 +122,7 @@ static void answer(struct server *s, const struct entry *e, enum srv_type type, 
     p->code = e->code;
     p->mode = e->mode;
     p->token = e->token;
+    p->stamp = s->clients[machine_of(s, e)].life;
 }
 
 /* ---- queues ---- */
@@ -355,6 +356,7 @@ static void on_report(struct server *s, struct client *c, struct entry *e, const
     if (!a)
         return; /* it is reported again */
     srv_head(a, &s->config, SRV_REPORTED, s->life, (struct place){s->machine, PORT_SERVER}, p->head.from);
+    a->stamp = p->head.epoch;
     a->head.index = p->head.index;
     a->head.generation = p->head.generation;
     a->head.nonce = p->head.nonce;

@@ -61,7 +61,7 @@ struct srv_packet {
     uint8_t flags;
     uint64_t token;
     uint64_t stamp; /* LEASE: the host's clock when it asked; LEASED repeats it. ACQUIRE, ENTER, REPORT: the life of the server that
-                       is to know */
+                       is to know. Answers about a request: the life of the host that asked */
 };
 _Static_assert(sizeof(struct srv_packet) == 72, "no padding");
 
