@@ -865,8 +865,8 @@ static void places(uint64_t options)
         }
 }
 
-/* A host that starts anew numbers its requests from the beginning: a grant of its former life that comes late is not for the request
- * that has the number now. */
+/* A host that starts anew numbers its requests from the beginning: a grant of its former life that comes late is not for the
+ * request that has the number now. */
 static void late_grant_of_former_life(void)
 {
     begin();
