@@ -5,8 +5,9 @@
  *
  *   turns [--check] [--scale F] FIRST SECOND [PID [OTHER-PID]]     a place, or KEYFILE@PLACE, or KEYFILE@PLACE@NETNS
  *
- * SECOND may be "same". PID: this process runs during the turns of SECOND only. OTHER-PID: runs during further turns of SECOND, of which
- * the figures are printed and not judged. Bounds are in the environment: GOODPUT_LEAST of SECOND against FIRST, MEDIAN_MOST. */
+ * SECOND may be "same". PID: this process runs during the turns of SECOND only. OTHER-PID: runs during further turns of SECOND, of
+ * which the figures are printed and not judged. Bounds are in the environment: GOODPUT_LEAST of SECOND against FIRST, MEDIAN_MOST.
+ */
 #include "bench/pairs.h"
 
 #include <fcntl.h>
@@ -108,8 +109,8 @@ static void judge(struct kit *k, struct leg *first, struct leg *l, unsigned roun
     snprintf(what, sizeof what, "%s%u in flight: %.0f and %.0f K pairs/s, ratio", other, (unsigned)PAWL_INFLIGHT_MAX,
              kit_percentile(first->many, rounds, 0.5) / 1e3, kit_percentile(l->many, rounds, 0.5) / 1e3);
     kit_judge_least(k, what, kit_percentile(l->many_ratio, rounds, 0.5), "x", getenv("ONE_ONLY") ? 0 : least);
-    snprintf(what, sizeof what, "%sone client: %.1f and %.1f K pairs/s, ratio", other, kit_percentile(first->one, rounds, 0.5) / 1e3,
-             kit_percentile(l->one, rounds, 0.5) / 1e3);
+    snprintf(what, sizeof what, "%sone client: %.1f and %.1f K pairs/s, ratio", other,
+             kit_percentile(first->one, rounds, 0.5) / 1e3, kit_percentile(l->one, rounds, 0.5) / 1e3);
     kit_judge_least(k, what, kit_percentile(l->one_ratio, rounds, 0.5), "x", least);
     snprintf(what, sizeof what, "%sone client: medians of a pair %.2f and %.2f us, ratio", other,
              kit_percentile(first->median, rounds, 0.5) / 1e3, kit_percentile(l->median, rounds, 0.5) / 1e3);

@@ -23,7 +23,7 @@ struct hosting_params {
     struct coord_params usual;            /* of spaces that are created, unless the operator says otherwise */
     uint64_t spin_ns;
     const struct station_gate *gate; /* of own granters */
-    uint64_t listen_ns; /* of a new state: for so long members of a former space are listened for; 0: as usual */
+    uint64_t listen_ns;              /* of a new state: for so long members of a former space are listened for; 0: as usual */
     volatile sig_atomic_t *stop;
     void (*ready)(struct net_addr at);                   /* all of the first space's own granters have joined */
     void (*report)(const char *space, const char *what); /* something failed while the service runs */

@@ -660,8 +660,8 @@ static ONCE void close_gate(struct station *s)
               LOG_TEXT("why", "the filter in the kernel has little to refuse"));
 }
 
-/* Puts the filter before the socket while there is a flood. It costs honest packets a second check of their tag, so it is not always
- * there. */
+/* Puts the filter before the socket while there is a flood. It costs honest packets a second check of their tag, so it is not
+ * always there. */
 static ONCE void look_at_flood(struct station *s, uint64_t now)
 {
     struct station_flood *f = &s->flood;
@@ -671,7 +671,8 @@ static ONCE void look_at_flood(struct station *s, uint64_t now)
         uint64_t sum = f->gate->refused(f->filter);
         r->untagged += sum - f->filtered;
         if (sum != f->filtered)
-            r->wanted = 1; /* a host of which the coordinator has not told may be among them: the process does not see its packets */
+            r->wanted =
+                1; /* a host of which the coordinator has not told may be among them: the process does not see its packets */
         f->filtered = sum;
         f->gate->tell(f->filter, r);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The filter before the socket of a lock server or switch: datagrams with a right tag pass, of every length, with either of two keys, of
- * hosts, of other granters and of programs that ask; all others end in the kernel, and are counted. */
+/* The filter before the socket of a lock server or switch: datagrams with a right tag pass, of every length, with either of two
+ * keys, of hosts, of other granters and of programs that ask; all others end in the kernel, and are counted. */
 #include "dataplane/xdp/gate.h"
 #include "dataplane/xdp/loader.h"
 #include "lib/rng.h"
@@ -52,8 +52,9 @@ static void tags(void)
     rng_seed(&rng, 1);
     for (unsigned i = 0; i < 4000; i++) {
         uint16_t machine = (uint16_t)(1 + rng_below(&rng, MACHINES));
-        uint32_t len = i < 1400 ? (uint32_t)(sizeof(struct packet_head) + i % (PACKET_MAX - sizeof(struct packet_head) + 1))
-                                : (uint32_t)(sizeof(struct packet_head) + rng_below(&rng, PACKET_MAX - sizeof(struct packet_head) + 1));
+        uint32_t len = i < 1400
+                           ? (uint32_t)(sizeof(struct packet_head) + i % (PACKET_MAX - sizeof(struct packet_head) + 1))
+                           : (uint32_t)(sizeof(struct packet_head) + rng_below(&rng, PACKET_MAX - sizeof(struct packet_head) + 1));
         struct seal_key key = host_key(i & 1, machine), other = host_key(i & 1, (uint16_t)(machine % MACHINES + 1)), wrong = key;
         wrong.k[i & 1] ^= UINT64_C(1) << i % 64;
         CHECK(passes((struct place){machine, 7}, len, &key));
