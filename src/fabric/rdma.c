@@ -441,9 +441,15 @@ void rdma_flush(struct fab_rdma *o)
         return; /* it is issued under the next key, before any later verb */
     if (transmit(o, f, o->attempt, rdma_patience(o)))
         return;
-    o->kind->push(o->port); /* no later verb may follow */
     if (!o->port->ordered)
         o->broken |= await_flights(o, o->attempt, rdma_patience(o)) != 0;
+}
+
+void rdma_flush_now(struct fab_rdma *o)
+{
+    rdma_flush(o);
+    if (!o->exchanging)
+        o->kind->push(o->port);
 }
 
 void rdma_store(struct fab_rdma *o, const struct fab_op *op)
@@ -537,7 +543,8 @@ bool fab_rdma_flush(struct fab_rdma *o)
 {
     pthread_mutex_lock(&o->mutex);
     bool gathered = o->open;
-    rdma_flush(o);
+    if (gathered)
+        rdma_flush_now(o);
     pthread_mutex_unlock(&o->mutex);
     return gathered;
 }

@@ -56,6 +56,7 @@ int rdma_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count);
 void rdma_look(struct fab_rdma *o);                           /* takes completions */
 int rdma_ready(struct fab_rdma *o, uint64_t until);           /* goes on under a new key, if the connection broke */
 void rdma_store(struct fab_rdma *o, const struct fab_op *op); /* a WRITE that nothing waits for, and leaves with the next verb */
-void rdma_flush(struct fab_rdma *o);                          /* issues the stores that are gathered */
+void rdma_flush(struct fab_rdma *o);     /* issues the stores that are gathered, at the latest with the next look */
+void rdma_flush_now(struct fab_rdma *o); /* the same where no look may follow soon */
 
 #endif

@@ -107,7 +107,7 @@ static void store_later(struct fab_rdma *o, fab_addr addr, uint64_t value)
     bool first = !o->open;
     rdma_store(o, &op);
     if (!o->io.pending)
-        rdma_flush(o);
+        rdma_flush_now(o);
     pthread_mutex_unlock(&o->mutex);
     if (first && o->io.pending)
         o->io.pending(o->io.pending_ctx);
@@ -125,7 +125,7 @@ static void rdma_post(struct fab_ep *ep, const struct fab_op *op)
     assert(op->verb == FAB_WRITE);
     pthread_mutex_lock(&o->mutex);
     rdma_store(o, op);
-    rdma_flush(o);
+    rdma_flush_now(o);
     pthread_mutex_unlock(&o->mutex);
 }
 
