@@ -57,10 +57,10 @@ static int set_state(const struct seat *seat, uint32_t slot, uint64_t from, enum
     return rc ? rc : old == from;
 }
 
-/* Lease and proof change in one step, so that other sessions that see the slot taken know which peer to fence. 1: taken, *taken its
- * lease.
- */
-static int claim(const struct seat *seat, uint32_t slot, const struct session_params *p, uint64_t *taken)
+/* Lease and proof change in one step, so that other sessions that see the slot taken know which peer to fence. `again`: the
+ * connection broke while the session claimed this slot or moved in, and it does not know how far it came. 1: taken, *taken its
+ * lease. */
+static int claim(const struct seat *seat, uint32_t slot, const struct session_params *p, bool again, uint64_t *taken)
 {
     u128 expect, old;
     int rc = fab_read128(seat->ep, lease_addr(seat, slot), &expect);
@@ -68,11 +68,11 @@ static int claim(const struct seat *seat, uint32_t slot, const struct session_pa
         return rc;
     uint64_t was = (uint64_t)expect;
     bool own = (uint64_t)(expect >> 64) == p->proof;
-    if (lease_state(was) == SLOT_TAKEN && own) {
-        *taken = was; /* the connection broke before the answer came */
+    if (own && (lease_state(was) == SLOT_TAKEN || (lease_state(was) == SLOT_LIVE && again))) {
+        *taken = was;
         return 1;
     }
-    if (lease_state(was) == SLOT_LOST && own && seat->me->claims == slot + 1) { /* likewise, and it took longer than a lease */
+    if (own && lease_state(was) == SLOT_LOST && again) { /* it took longer than a lease, and has held nothing */
         rc = set_state(seat, slot, was, SLOT_FREE);
         return rc < 0 ? rc : 0;
     }
@@ -149,8 +149,9 @@ static int try_slot(struct seat *seat, uint32_t slot, const struct session_param
         if (lease_state(lease) != SLOT_FREE || life_take(slot_here(seat, slot)))
             return 0;
     }
+    bool again = seat->me->claims == slot + 1;
     seat->me->claims = slot + 1;
-    int rc = claim(seat, slot, p, &taken);
+    int rc = claim(seat, slot, p, again, &taken);
     if (rc > 0) {
         rc = move_in(seat, slot, taken, p);
         rc = rc ? rc : 1;
@@ -263,7 +264,7 @@ int session_assign(struct seat *node, uint64_t proof, uint64_t lease_ns, struct 
     for (unsigned pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < slots; i++) {
             uint32_t slot = (uint32_t)((mix64(proof) + i) % slots);
-            rc = fab_has(node->ep->caps, FAB_ATOMIC128) ? claim(node, slot, &p, &out->lease)
+            rc = fab_has(node->ep->caps, FAB_ATOMIC128) ? claim(node, slot, &p, false, &out->lease)
                                                         : claim_alone(node, slot, &p, &out->lease);
             if (rc > 0) {
                 out->slot = slot;

@@ -157,6 +157,10 @@ int main(void)
     run_model = NULL;
     printf("shiftlock seed 51000292 on a node: a client whose connection broke while it opened a session had two slots\n");
     run_clean(&sum, design_named("shiftlock"), FAULTS_ALL, 51000292);
+    run_model = model_find("default");
+    run_campaign = CAMPAIGN_SWARM;
+    printf("alock seed 234 of the swarm on a node: likewise, when the session had moved into the first\n");
+    run_clean(&sum, design_named("alock"), FAULTS_ALL, 234);
     print_sum("kept seeds", &sum);
     return 0;
 }

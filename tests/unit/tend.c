@@ -80,9 +80,11 @@ static void tend(bool raced)
 }
 
 /* The first slot is another session's when it claims the next one, and free when it tries again (seed 51000292 of shiftlock on a
- * memory node: no session frees a second slot of a live client). */
-static void open_again(bool late)
+ * memory node: no session frees a second slot of a live client). `came_to`: how far it came before the connection broke. It may
+ * have moved in (seed 234 of alock there), or another session may have seen since that its lease has run out. */
+static void open_again(enum slot_state came_to)
 {
+    bool late = came_to == SLOT_LOST;
     uint64_t shadow[16];
     struct session me = {.shadow = shadow};
     struct seat seat = {.space = &care.space, .me = &me, .ep = &ep, .world = &world_real};
@@ -95,8 +97,7 @@ static void open_again(bool late)
     CHECK_EQ(session_open(&seat, &p), -FAB_EUNKNOWN);
     CHECK_EQ(lease_state(slot_of(second)->lease), SLOT_TAKEN);
     slot_of(first)->lease = lease_word(SLOT_FREE, EPOCH, 0);
-    if (late) /* another session saw that the lease had run out */
-        slot_of(second)->lease = lease_word(SLOT_LOST, lease_epoch(slot_of(second)->lease), 1);
+    slot_of(second)->lease = lease_word(came_to, lease_epoch(slot_of(second)->lease), 1);
     CHECK_EQ(session_open(&seat, &p), 0);
     CHECK_EQ(me.slot, late ? (second + 1) % care.space.slot_count : second);
     CHECK_EQ(lease_state(slot_of(second)->lease), late ? SLOT_FREE : SLOT_LIVE);
@@ -106,8 +107,9 @@ static void open_again(bool late)
 
 int main(void)
 {
-    open_again(false);
-    open_again(true);
+    open_again(SLOT_TAKEN);
+    open_again(SLOT_LIVE);
+    open_again(SLOT_LOST);
     close_while_tended();
     tend(false);
     CHECK_EQ(fenced[LOST_PEER], 1);
