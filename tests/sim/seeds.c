@@ -152,6 +152,9 @@ int main(void)
         run_clean(&sum, design_named(kept_of_swarm[i].design), FAULTS_ALL, kept_of_swarm[i].seed);
         CHECK(sum.total.events - before <= kept_of_swarm[i].events_max);
     }
+    printf("fisslock seed 1349 of the swarm in a rack: a host took over a tenure that was on its way to it\n");
+    run_campaign = CAMPAIGN_SWARM;
+    run_clean(&sum, design_named("fisslock"), FAULTS_ALL | FAULTS_COORDINATOR, 1349);
     run_on_nodes = true;
     run_campaign = 0;
     run_model = NULL;

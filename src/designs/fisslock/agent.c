@@ -306,8 +306,9 @@ static bool expected(struct fisslock_host *h, const struct fission_packet *p, ui
     const struct fiss_request *r = pool_request_of(h, p->head.nonce);
     if (!r || r->index != p->head.index || (p->mode == FISSION_SHARED) != !!(p->word & FISSION_WORD_SHARED))
         return false;
-    if (r->state == FISS_WAITING)
-        return !r->floored || !fission_term_after(r->floor, term) || MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_FLOOR);
+    bool over = r->floored && fission_term_after(r->floor, term) && !MISTAKE(h->config.mistakes, FISSLOCK_MISTAKE_FLOOR);
+    if (over || r->state == FISS_WAITING)
+        return !over;
     return request_is_held(r) && r->term == p->term && p->head.from.machine != MACHINE_SWITCH;
 }
 

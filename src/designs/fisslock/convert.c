@@ -148,6 +148,7 @@ int fisslock_convert(void *host, uint32_t request, enum pawl_mode mode, uint64_t
     if (mode == PAWL_SHARED)
         return downgrade(&e, a, r);
     r->state = FISS_UPGRADING;
+    r->floored = false;
     deadlock_upgrade(&e, r);
     if (a)
         request_ask_upgrade(&e, a, r);

@@ -196,7 +196,7 @@ void pool_request_link(struct event *e, struct fiss_request *r);
 void pool_request_unlink(struct event *e, struct fiss_request *r);
 struct fiss_request *pool_request_first(struct fisslock_host *h, uint64_t index); /* of those for this lock */
 struct fiss_request *pool_request_next(struct fisslock_host *h, const struct fiss_request *r);
-void pool_request_floor(struct event *e, uint64_t index, uint32_t term); /* waiting requests take no GRANT of earlier tenures */
+void pool_request_floor(struct event *e, uint64_t index, uint32_t term); /* requests that wait take no GRANT of earlier tenures */
 
 /* The generation of a lock of which this host has an agent or a request; else that of the packet that came. */
 uint32_t pool_generation(struct event *e, uint64_t index);

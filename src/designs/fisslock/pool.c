@@ -214,7 +214,7 @@ struct fiss_request *pool_request_next(struct fisslock_host *h, const struct fis
 void pool_request_floor(struct event *e, uint64_t index, uint32_t term)
 {
     for (struct fiss_request *r = pool_request_first(e->h, index); r; r = pool_request_next(e->h, r))
-        if (r->state == FISS_WAITING) {
+        if (r->state == FISS_WAITING || r->state == FISS_UPGRADING) {
             edit(e, r);
             r->floor = term;
             r->floored = true;

@@ -23,7 +23,7 @@ struct fiss_request {
     uint64_t pause_ns;    /* until the next retransmission */
     uint32_t next;        /* in its bucket */
     uint32_t term;        /* held: the tenure; TERM_NONE: one of a decider that lost its state */
-    uint32_t floor;       /* waiting, if `floored`: tenures before this one are over */
+    uint32_t floor;       /* waiting or upgrading, if `floored`: tenures before this one are over */
     uint32_t barred_term; /* waiting, if `barred`: in this tenure */
     uint16_t barred_inca; /* ordinals up to this one were given up in a census */
     uint16_t ordinal;     /* held: by the decider's grant of that number; 0: by the agent */
