@@ -687,6 +687,7 @@ int locker_lock_all(const struct locker *l, const pawl_want *wants, unsigned cou
     g.due_count = 0;
     if (!count || count > PAWL_ALL_MAX)
         return -EINVAL;
+    memset(g.from, 0, (count + 1) * sizeof *g.from);
     int groups = plan_groups(&g, count);
     if (groups < 0)
         return groups;

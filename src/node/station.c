@@ -179,7 +179,7 @@ void station_apply(struct station *s, pawl_apply apply, void *ctx)
 
 void station_close(struct station *s)
 {
-    if (s->flood.filter)
+    if (s->flood.gate && s->flood.filter)
         s->flood.gate->take_away(s->flood.filter, s->member.udp.fd);
     member_close(&s->member);
     if (s->memory && s->memory_bytes) /* its own */

@@ -326,7 +326,7 @@ static void send_parts(const struct udp *u, const struct udp_out *packets, unsig
     struct iovec parts[1 + PACKET_MANY_MAX] = {{.iov_base = &front, .iov_len = sizeof front}};
     uint32_t used = sizeof front;
     unsigned which[PACKET_MANY_MAX] = {0};
-    uint64_t locks[PACKET_MANY_MAX];
+    uint64_t locks[PACKET_MANY_MAX] = {0};
     many_begin(&front, packets[first].data);
     for (unsigned i = first; i < count; i++) {
         const struct udp_out *p = &packets[i];

@@ -11,7 +11,8 @@
 #include <sys/socket.h>
 
 struct gate_filter {
-    struct gate *program;
+    struct bpf_object *object;
+    struct bpf_map *refused; /* packets, by CPU */
     volatile struct plane_seal *seals;
     uint64_t bytes; /* of the seals, as they are mapped */
     int cpus;
@@ -19,13 +20,17 @@ struct gate_filter {
 
 static int load(struct gate_filter *g, const struct gate_settings *settings)
 {
-    g->program = gate__open();
-    if (!g->program)
+    size_t len;
+    const void *bytes = gate__elf_bytes(&len);
+    g->object = bpf_object__open_mem(bytes, len, NULL);
+    if (!g->object)
         return -errno;
-    struct bpf_map *constants = bpf_object__find_map_by_name(g->program->obj, ".rodata.settings");
-    int rc = constants ? bpf_map__set_initial_value(constants, settings, sizeof *settings) : -ENOENT;
-    rc = rc ? rc : bpf_map__set_max_entries(g->program->maps.seals, settings->machines + 1);
-    return rc ? rc : gate__load(g->program);
+    struct bpf_map *constants = bpf_object__find_map_by_name(g->object, ".rodata.settings");
+    struct bpf_map *seals = bpf_object__find_map_by_name(g->object, "seals");
+    g->refused = bpf_object__find_map_by_name(g->object, "refused");
+    int rc = constants && seals && g->refused ? bpf_map__set_initial_value(constants, settings, sizeof *settings) : -ENOENT;
+    rc = rc ? rc : bpf_map__set_max_entries(seals, settings->machines + 1);
+    return rc ? rc : bpf_object__load(g->object);
 }
 
 int gate_open(const struct gate_settings *settings, struct gate_filter **out)
@@ -38,7 +43,8 @@ int gate_open(const struct gate_settings *settings, struct gate_filter **out)
     g->cpus = libbpf_num_possible_cpus();
     g->bytes = (settings->machines + UINT64_C(1)) * sizeof *g->seals;
     if (!rc) {
-        void *at = mmap(NULL, g->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(g->program->maps.seals), 0);
+        int seals = bpf_object__find_map_fd_by_name(g->object, "seals");
+        void *at = mmap(NULL, g->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, seals, 0);
         g->seals = at == MAP_FAILED ? NULL : at;
         rc = g->seals && g->cpus > 0 ? 0 : -ENOMEM;
     }
@@ -58,7 +64,7 @@ volatile struct plane_seal *gate_seals(struct gate_filter *g)
 
 int gate_attach(struct gate_filter *g, int fd)
 {
-    int program = bpf_program__fd(g->program->progs.gate);
+    int program = bpf_program__fd(bpf_object__find_program_by_name(g->object, "gate"));
     return setsockopt(fd, SOL_SOCKET, SO_ATTACH_BPF, &program, sizeof program) ? -errno : 0;
 }
 
@@ -72,7 +78,7 @@ uint64_t gate_refused(const struct gate_filter *g)
 {
     uint32_t zero = 0;
     uint64_t sum = 0, *each = calloc((size_t)g->cpus, sizeof *each);
-    if (each && !bpf_map__lookup_elem(g->program->maps.refused, &zero, sizeof zero, each, (size_t)g->cpus * sizeof *each, 0))
+    if (each && !bpf_map__lookup_elem(g->refused, &zero, sizeof zero, each, (size_t)g->cpus * sizeof *each, 0))
         for (int i = 0; i < g->cpus; i++)
             sum += each[i];
     free(each);
@@ -83,6 +89,6 @@ void gate_close(struct gate_filter *g)
 {
     if (g->seals)
         munmap((void *)(uintptr_t)g->seals, g->bytes);
-    gate__destroy(g->program);
+    bpf_object__close(g->object);
     free(g);
 }

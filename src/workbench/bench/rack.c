@@ -297,8 +297,8 @@ static void collect(struct bench_rack *b, uint64_t begin_ns)
 /* Why the rack cannot be set up. */
 static void explain_set_up(struct bench_rack *b, int rc, char why[BENCH_WHY_LEN])
 {
-    const struct rack_params r = rack_of(b);
-    if (rc == -EINVAL && rack_sim_hosts(&r) > SIM_HOSTS_MAX)
+    const struct rack_params r = b->window.params ? rack_of(b) : (struct rack_params){.design = NULL};
+    if (rc == -EINVAL && r.design && rack_sim_hosts(&r) > SIM_HOSTS_MAX)
         snprintf(why, BENCH_WHY_LEN,
                  "too many hosts: %u, and lock servers: %u; with the other members of a rack they take %u simulated hosts, of %d",
                  r.hosts, r.servers, rack_sim_hosts(&r), SIM_HOSTS_MAX);

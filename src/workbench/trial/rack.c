@@ -110,7 +110,7 @@ static void send_parts(struct rack *r, const struct sim_host *from, unsigned fir
     const struct outbox *o = &r->outbox;
     _Alignas(8) uint8_t data[PACKET_MAX];
     struct many_front *front = (struct many_front *)(void *)data;
-    uint64_t locks[PACKET_MANY_MAX];
+    uint64_t locks[PACKET_MANY_MAX] = {0};
     uint32_t used = sizeof *front, before = used;
     many_begin(front, outbox_packet(o, first));
     for (unsigned i = first; i < o->packets; i++, before = used) {
