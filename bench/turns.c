@@ -96,7 +96,7 @@ static double bound(const char *name, double usual)
     return text ? strtod(text, NULL) : usual;
 }
 
-/* What one leg has in all rounds, and the ratios to the first leg in the same round. */
+/* A leg's figures of all rounds, and their ratios to those of the first leg in the same round. */
 struct leg {
     double many[ROUNDS], one[ROUNDS], median[ROUNDS], many_ratio[ROUNDS], one_ratio[ROUNDS], median_ratio[ROUNDS];
 };

@@ -98,7 +98,7 @@ struct station_gate {
     void (*take_away)(void *gate, int fd);
 };
 
-/* What a station knows of packets that it refuses, and of the filter against them. */
+/* Counts of the packets that a station refuses, and the filter against them. */
 struct station_flood {
     const struct station_gate *gate; /* null: there is none in this build, or the kernel refused it */
     void *filter;                    /* null: it is not before the socket */

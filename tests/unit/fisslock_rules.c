@@ -60,7 +60,7 @@ static uint64_t lock_of(unsigned rack)
     return index;
 }
 
-/* What becomes of the release of a hold that was reported: FISSION_RELEASE: it goes to the hold's agent; FISSION_ACK: there is no
+/* The switch's answer to the release of a reported hold. FISSION_RELEASE: it goes to the hold's agent; FISSION_ACK: there is no
  * such hold. */
 static uint8_t released(void *state, uint64_t index)
 {

@@ -173,7 +173,7 @@ static void answer_nonsense(struct net_addr from, const struct coord_packet *ask
     welcome_with(from, &w);
 }
 
-/* What a WELCOME says of the space must agree, and fit. */
+/* The fields of a WELCOME about the space must agree with each other and with their limits. */
 static void test_nonsense(void)
 {
     struct rack_welcome known;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory runs out: each allocation of a coordinator, a roster, a memory node and a question fails once, in turn. What was asked
- * is refused with -ENOMEM and has changed nothing, so that it succeeds when it is asked again. The linker sends allocations here
+/* The memory runs out: each allocation of a coordinator, a roster, a memory node and a question fails once, in turn. The
+ * call is refused with -ENOMEM and has changed nothing, so that it succeeds when it is made again. The linker sends allocations
+ * here
  * (--wrap). */
 #include "cluster/join.h"
 #include "cluster/roster.h"

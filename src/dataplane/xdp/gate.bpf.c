@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* A filter of the socket of a lock server or switch that is a process: datagrams with a wrong tag end here, on the processor that
- * delivers them, before the process is woken for them. What passes is checked again by the process, which decides alone what a
- * packet means: the filter only ever refuses, and what the process would refuse, too. */
+ * delivers them, before the process is woken for them. The process checks the tag of every packet again. The filter refuses only
+ * packets that the process would refuse, too. */
 #include "dataplane/xdp/gate.h"
 #include "wire/siphash.h"
 
