@@ -59,10 +59,13 @@ static inline void netlock_pass_of_request(struct netlock_pass *pass, const stru
     pass->step = type == NETLOCK_CONVERT || type == NETLOCK_STAY ? (uint16_t)(p->count % NETLOCK_STEPS) : 0;
 }
 
-/* PUSH or LAST of a server. The pass is zeroed. */
-static inline void netlock_pass_of_push(struct netlock_pass *pass, const struct netlock_packet *p, bool ranked)
+/* PUSH or LAST of a server. The pass is zeroed. `host_life`: the latest life of the client's host; a request of a former one has
+ * ended. */
+static inline void netlock_pass_of_push(struct netlock_pass *pass, const struct netlock_packet *p, uint32_t host_life, bool ranked)
 {
     netlock_pass_of(pass, p, p->client, ranked);
+    if (p->stamp && p->stamp < host_life)
+        pass->mode = 0;
     pass->op = p->head.type == NETLOCK_PUSH ? NETLOCK_OP_PUSH : NETLOCK_OP_LAST;
     pass->flags = p->flags & (NETLOCK_TRY | NETLOCK_LOW);
     pass->round = p->round;

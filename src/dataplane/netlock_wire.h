@@ -15,7 +15,8 @@
  *
  *   switch to server                                      and back
  *   ACQUIRE, CANCEL, RELEASE passed on: FORWARDED,        PUSH      round, pushed: one request of q2, with its client
- *            round, count; OVERFLOW: buffer only (4.3)    LAST      round, count: q2 is empty
+ *            round, count; OVERFLOW: buffer only (4.3)              stamp: the life of its host
+ *                                                         LAST      round, count: q2 is empty
  *   NOTIFY   round, count, pushed, room: q1 is empty
  *   PUSHED   round, pushed: all below that have come;
  *            of a later round: the others never will

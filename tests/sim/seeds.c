@@ -155,6 +155,9 @@ int main(void)
     printf("fisslock seed 1349 of the swarm in a rack: a host took over a tenure that was on its way to it\n");
     run_campaign = CAMPAIGN_SWARM;
     run_clean(&sum, design_named("fisslock"), FAULTS_ALL | FAULTS_COORDINATOR, 1349);
+    printf("netlock seed 20001898 of the swarm in a rack: a host gave back a grant of its former life, whose number then was the "
+           "latest\n");
+    run_clean(&sum, design_named("netlock"), FAULTS_ALL | FAULTS_COORDINATOR, 20001898);
     run_on_nodes = true;
     run_campaign = 0;
     run_model = NULL;

@@ -97,6 +97,12 @@ static void grants(void)
     hears(asked, NETLOCK_GRANT, the_server, 0); /* another granter has granted it, too */
     CHECK_EQ(sent(NETLOCK_RELEASE, the_server).head.nonce, asked.head.nonce);
     CHECK(requests_hold(host, REQUEST));
+    struct netlock_packet former = asked;
+    former.head.nonce ^= UINT64_C(1) << 63; /* of another life of the host: */
+    hears(former, NETLOCK_GRANT, the_server, 0);
+    CHECK(!out.packets); /* the server would take that number for the latest */
+    hears(former, NETLOCK_GRANT, the_switch, 0);
+    CHECK_EQ(sent(NETLOCK_RELEASE, the_switch).head.nonce, former.head.nonce);
     uint64_t dropped = stale();
     hears(asked, NETLOCK_GONE, the_switch, 0);
     hears(asked, NETLOCK_REFUSED, the_switch, NETLOCK_HELD);
@@ -284,9 +290,21 @@ static void heads(void)
     CHECK(!p.head.nonce && !p.head.index && !p.head.tag && !p.head.generation && !p.head.features);
 }
 
+/* A request that is pushed to the switch after its host has begun another life was given up, and its number is not noted. */
+static void pushes(void)
+{
+    const struct netlock_packet p = {.head = {.type = NETLOCK_PUSH}, .mode = NETLOCK_EXCLUSIVE, .stamp = 6, .client = {1, 100}};
+    struct netlock_pass of_former = {0}, of_latest = {0};
+    netlock_pass_of_push(&of_former, &p, 7, false);
+    netlock_pass_of_push(&of_latest, &p, 6, false);
+    CHECK(of_former.op == NETLOCK_OP_PUSH && !of_former.mode);
+    CHECK(of_latest.op == NETLOCK_OP_PUSH && of_latest.mode == NETLOCK_EXCLUSIVE);
+}
+
 int main(void)
 {
     heads();
+    pushes();
     refusals();
     grants();
     conversions();

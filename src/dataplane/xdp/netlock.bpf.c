@@ -376,7 +376,8 @@ INLINE int on_server(struct xdp_md *ctx, struct frame *f, struct netlock_packet 
     struct fan_work *w = begin_work(*lock, index, bpf_ktime_get_boot_ns());
     if (!w)
         return XDP_ABORTED;
-    netlock_pass_of_push(&w->pass, p, is_ranked(b));
+    const struct netlock_machine *m = cell(b, at.machines_at, p->client.machine, sizeof *m);
+    netlock_pass_of_push(&w->pass, p, type == NETLOCK_PUSH && m ? m->life : 0, is_ranked(b));
     return run(ctx, f, w, b, c);
 }
 

@@ -193,9 +193,20 @@ void netlock_session_dead(void *host, uint32_t session, uint64_t now, struct out
 
 /* ---- packets ---- */
 
-/* A grant that no request here waits for, or that it has already, is given back to its granter. */
+/* Whether the number is one of this life of the host. */
+static bool is_own_nonce(const struct requests *h, uint64_t nonce)
+{
+    const uint64_t serials = UINT64_MAX / NETLOCK_SERIAL_STEP, first = (uint64_t)h->life << SERIAL_LIFE_SHIFT;
+    return ((nonce / NETLOCK_SERIAL_STEP - first) & serials) <= ((h->busy.serial - first) & serials);
+}
+
+/* A grant that no request here waits for, or that it has already, is given back to its granter. A server takes the number that it
+ * gets for the latest one of that request, and has ended what a former life of this host had as soon as it hears of this one: a
+ * former life's number must not come to it, since those of this life may count as older. */
 static void give_back(struct requests *h, unsigned granter, const struct netlock_packet *p, struct outbox *out)
 {
+    if (granter != GRANTER_SWITCH && !is_own_nonce(h, p->head.nonce))
+        return;
     struct netlock_packet *back = host_packet(h, granter, NETLOCK_RELEASE, 0, out);
     if (!back)
         return;

@@ -317,7 +317,7 @@ static void on_push(struct nl_switch *w, uint32_t lock, const struct netlock_pac
         return;
     }
     struct netlock_pass pass = {0};
-    netlock_pass_of_push(&pass, p, w->policy.levels);
+    netlock_pass_of_push(&pass, p, p->head.type == NETLOCK_PUSH ? switch_machine(w, p->client.machine)->life : 0, w->policy.levels);
     if (switch_control(w, lock)->stopped && p->round == round_of(w, lock))
         count_stop(w, switch_control(w, lock), now);
     switch_run(w, lock, &pass, now, out);

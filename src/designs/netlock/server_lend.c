@@ -189,6 +189,7 @@ static bool push_one(struct server *s, struct lock *l, const struct entry *e, st
     p->priority = e->priority;
     p->tenant = e->tenant;
     p->pushed = e->push;
+    p->stamp = s->clients[p->client.machine].life;
     return true;
 }
 
