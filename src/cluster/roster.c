@@ -26,8 +26,10 @@ bool roster_admits(struct roster *r, uint16_t machine, uint32_t life, struct net
         h->at = net_addr_at_port(from, 0);
         return true;
     }
-    if (life && life < h->life)
-        return false; /* late: a packet of a former life */
+    if (life && life < h->life) {
+        r->late++;
+        return false;
+    }
     bool unknown = !h->life || (life && life != h->life);
     r->unknown += unknown;
     r->forged += !unknown;

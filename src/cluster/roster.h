@@ -27,6 +27,7 @@ struct roster {
     uint64_t answers;          /* of the coordinator */
     uint64_t forged;           /* packets in the name of a host that came from another address, */
     uint64_t unknown;          /* or with a life that the coordinator has not given, as far as it is known here; */
+    uint64_t late;             /* or with a former life of it; */
     uint64_t untagged;         /* and packets without the tag of their sender's key */
     struct roster_host host[]; /* by number, from 0 on */
 };

@@ -347,7 +347,7 @@ static void publish(struct care *c, const struct plane *plane, uint64_t now)
                     .unroutable = r[PLANE_UNKNOWN],
                     .bad = r[PLANE_INDEX] + r[PLANE_TYPE],
                     .alien = r[PLANE_ALIEN] + r[PLANE_FOREIGN],
-                    .stale = r[PLANE_EPOCH] + r[PLANE_OUTDATED] + r[PLANE_REFUSED],
+                    .stale = r[PLANE_EPOCH] + r[PLANE_OUTDATED] + r[PLANE_REFUSED] + m->roster->late,
                     .foreign = m->foreign,
                     .forged = r[PLANE_FORGED] + m->forged + m->roster->forged,
                     .unissued = m->roster->unknown,

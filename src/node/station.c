@@ -676,7 +676,7 @@ static ONCE void look_at_flood(struct station *s, uint64_t now)
         f->filtered = sum;
         f->gate->tell(f->filter, r);
     }
-    uint64_t all = r->untagged + r->unknown + r->forged, came = all - f->refused;
+    uint64_t all = r->untagged + r->unknown + r->late + r->forged, came = all - f->refused;
     bool many = came > FLOOD_RATE * since / NS_PER_S;
     f->refused = all;
     f->looked_ns = now;
@@ -727,7 +727,7 @@ static void publish(struct station *s, uint64_t now)
                                          .bad = s->counts.bad + drops->bad,
                                          .alien = s->counts.alien + drops->alien,
                                          .unreadable = s->counts.unreadable + drops->unreadable,
-                                         .stale = drops->stale,
+                                         .stale = drops->stale + s->member.roster->late,
                                          .foreign = s->member.foreign,
                                          .forged = s->counts.forged + s->member.forged + s->member.roster->forged,
                                          .unissued = s->member.roster->unknown,

@@ -28,7 +28,7 @@ static struct station *forge_stations[3];
 static inline uint64_t forge_refused_by(const struct station *s)
 {
     return s->counts.forged + s->counts.alien + s->counts.bad + s->counts.unreadable + s->member.forged + s->member.foreign +
-           s->member.roster->forged + s->member.roster->unknown + s->member.roster->untagged;
+           s->member.roster->forged + s->member.roster->unknown + s->member.roster->late + s->member.roster->untagged;
 }
 
 static inline uint64_t forge_refused_by_coordinator(const struct coordinating *c)

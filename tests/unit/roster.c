@@ -32,7 +32,12 @@ int main(void)
     take(r, 0, 9, elsewhere); /* numbers that no host has */
     take(r, MACHINES + 1, 9, elsewhere);
     CHECK(roster_knows(r, 3, 7, at) && !roster_has(r, elsewhere));
+    r->wanted = 0;
+    CHECK(!roster_admits(r, 3, 6, at) && !r->wanted); /* the coordinator need not be asked about a former life */
+    CHECK_EQ(r->late, 1);
+    CHECK_EQ(r->unknown + r->forged, 0);
 
+    r->wanted = 1;
     CHECK_EQ(roster_question(r, NS_PER_S), 1);
     CHECK_EQ(roster_question(r, 2 * NS_PER_S), 0);
     struct coord_hosts more = list_of(4, 8, at); /* there are more hosts than one list has, from this number on */
