@@ -158,6 +158,8 @@ int main(void)
     printf("netlock seed 20001898 of the swarm in a rack: a host gave back a grant of its former life, whose number then was the "
            "latest\n");
     run_clean(&sum, design_named("netlock"), FAULTS_ALL | FAULTS_COORDINATOR, 20001898);
+    printf("netlock seed 20003987 of the swarm in a rack: a switch that has not grown passes a late request on, and was judged for it\n");
+    run_clean(&sum, design_named("netlock"), FAULTS_ALL | FAULTS_COORDINATOR, 20003987);
     run_on_nodes = true;
     run_campaign = 0;
     run_model = NULL;

@@ -3,6 +3,7 @@
  * it forgets the key, as the library does (client/net_names.c). */
 #include "cluster/mistakes.h"
 #include "dataplane/fission.h"
+#include "designs/packet/clients.h"
 #include "lib/hash.h"
 #include "workbench/trial/rack.h"
 
@@ -151,6 +152,14 @@ static bool is_hint(const struct rack *r, const struct packet_head *h)
     return r->design->family == PACKET_FISSION && h->type == FISSION_LEASE;
 }
 
+/* NetLock's switch passes requests on to lock servers, which compare the generation as well. It does not compare it for locks that
+ * the space has got since the switch was set up. */
+static bool is_passed_on(const struct rack *r, const struct packet_head *h, const struct packet_head *out)
+{
+    return r->design->family == PACKET_NETLOCK && out->type == h->type &&
+           rack_server_on(&r->config, out->to.machine) < r->config.servers;
+}
+
 void rack_watch_generation(struct rack *r, uint32_t *newest, const struct packet_head *h)
 {
     if (!newest || !h->generation || h->index >= r->config.locks || !is_for_decider(r, h)) /* 0: about leases */
@@ -161,7 +170,7 @@ void rack_watch_generation(struct rack *r, uint32_t *newest, const struct packet
         if (out->index != h->index || out->nonce != h->nonce || is_hint(r, out))
             continue; /* of another request */
         passes = true;
-        acts |= out->type != h->type || out->to.machine != h->from.machine;
+        acts |= (out->type != h->type || out->to.machine != h->from.machine) && !is_passed_on(r, h, out);
     }
     if (outdated && acts && r->params.on_outdated)
         r->params.on_outdated(r->params.user, h->index, h->generation, newest[h->index]);
