@@ -143,7 +143,7 @@ class Services:
         return f"pawl://127.0.0.1:{port}/{space}", process
 
     def lab(self, name, design, locks, lease=10, hosts=4, sessions=128):
-        """A lab whose switch is in the kernel: the place, the hosts' namespaces, the processes."""
+        """A lab whose switch is in the kernel and in the path, as a rack's own switch is: the place, the hosts' namespaces, the processes."""
         if os.getuid():
             raise Missing("network namespaces need root")
         program("ip", "iproute2")
@@ -151,7 +151,7 @@ class Services:
         if not any(line.startswith("ok") and "BPF and XDP" in line for line in doctor.splitlines()):
             raise Missing("no programs for the kernel here: see pawl doctor")
         lab, space = f"{name}{os.getpid()}", f"{name}{os.getpid()}"
-        done = subprocess.run([self.pawl, "lab", "up", "--name", lab, "--hosts", str(hosts)], capture_output=True, text=True, check=False)
+        done = subprocess.run([self.pawl, "lab", "up", "--name", lab, "--hosts", str(hosts), "--switch", "in-path"], capture_output=True, text=True, check=False)
         if done.returncode:
             raise Missing(f"no lab: {done.stderr.strip()}")
         self.labs.append(lab)
@@ -164,7 +164,8 @@ class Services:
                                      "--fresh", "--state", os.path.join(self.folder, name + ".state"),
                                      "--hosts", str(hosts + 4), "--sessions", str(sessions)], name + "-serve")
         self.said(name + "-serve", " at ", serve)
-        switch = self.start(inside + ["switch", "--dev", "wire0", "--join", f"{LAB_SWITCH}:7070", "--space", space,
+        ports = ",".join(f"p{host}" for host in range(1, hosts + 1))
+        switch = self.start(inside + ["switch", "--dev", ports, "--loop", "loop0,loop1", "--join", f"{LAB_SWITCH}:7070", "--space", space,
                                       "--listen", f"{LAB_SWITCH}:4747", "--fresh"], name + "-switch")
         self.said(name + "-switch", "is ready", switch)
         spaces = [f"/run/netns/pawl-{status['id']}-r1-h{host}" for host in range(1, hosts + 1)]
