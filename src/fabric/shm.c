@@ -147,6 +147,27 @@ HANDOVER int fab_shm_sleep(struct futex_waitv *waits, unsigned n, uint64_t deadl
     return 0;
 }
 
+/* The conditions of most waits: the lock's word, and the life of its holder. */
+#define FEW_CONDS 2
+
+HANDOVER static int arm_and_sleep(struct fab_ep *ep, const struct fab_cond *conds, struct futex_waitv *waits, unsigned n,
+                                  uint64_t deadline)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (!fab_shm_arm(ep, &conds[i], &waits[i]))
+            return 0;
+    int rc = fab_shm_sleep(waits, n, deadline);
+    if (n)
+        __builtin_prefetch(fab_shm_ptr(ep, conds[0].addr), 1); /* the word that the caller looks at next */
+    return rc;
+}
+
+__attribute__((noinline)) static int sleep_on_many(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline)
+{
+    struct futex_waitv waits[FAB_CONDS_MAX];
+    return arm_and_sleep(ep, conds, waits, n, deadline);
+}
+
 HANDOVER static int shm_wait(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline)
 {
     for (uint32_t look = 0; n && look < ep->spin; look++) {
@@ -157,14 +178,10 @@ HANDOVER static int shm_wait(struct fab_ep *ep, const struct fab_cond *conds, un
         __builtin_ia32_pause();
 #endif
     }
-    struct futex_waitv waits[FAB_CONDS_MAX];
-    for (unsigned i = 0; i < n; i++)
-        if (!fab_shm_arm(ep, &conds[i], &waits[i]))
-            return 0;
-    int rc = fab_shm_sleep(waits, n, deadline);
-    if (n)
-        __builtin_prefetch(fab_shm_ptr(ep, conds[0].addr), 1); /* the word that the caller looks at next */
-    return rc;
+    if (n > FEW_CONDS)
+        return sleep_on_many(ep, conds, n, deadline);
+    struct futex_waitv waits[FEW_CONDS]; /* a small frame: a waiter that was woken finds its stack cold */
+    return arm_and_sleep(ep, conds, waits, n, deadline);
 }
 
 HANDOVER int fab_shm_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)

@@ -85,20 +85,13 @@ static int wrap_token(const struct seat *seat, fab_addr addr, const struct word_
 /* A holder's process is being torn down, which takes microseconds; afterwards its session can be recovered from. */
 #define DYING_NS (100 * NS_PER_US)
 
-/* Sets the waiters flag, and sleeps until the word changes, a holder dies, or it is time to look after the holders. */
-HANDOVER static int sleep_on(const struct seat *seat, const struct hold *h, uint64_t w, uint64_t deadline)
+/* Sleeps until the word changes, a holder dies, or it is time to look after the holders. conds: with room for `room`. */
+HANDOVER static int sleep_with(const struct seat *seat, const struct hold *h, uint64_t w, struct fab_cond *conds, unsigned room,
+                               uint64_t deadline)
 {
-    fab_addr addr = space_lock_addr(seat->space, h->index);
-    if (!(w & WORD_WAITERS)) {
-        uint64_t old;
-        int rc = fab_cas64(seat->ep, addr, w, w | WORD_WAITERS, &old);
-        if (rc || old != w)
-            return rc;
-        w |= WORD_WAITERS;
-    }
-    struct fab_cond conds[FAB_CONDS_MAX] = {{.addr = addr, .mask = WORD_WATCH, .value = w & WORD_WATCH}};
     bool dying;
-    unsigned n = 1 + word_life_conds(seat, h->index, w, conds + 1, countof(conds) - 1, &dying);
+    conds[0] = (struct fab_cond){.addr = space_lock_addr(seat->space, h->index), .mask = WORD_WATCH, .value = w & WORD_WATCH};
+    unsigned n = 1 + word_life_conds(seat, h->index, w, conds + 1, room - 1, &dying);
     uint64_t look_after = add_saturating(world_now(seat->world), dying ? DYING_NS : seat->space->check_ns);
     int rc = fab_wait_any(seat->ep, conds, n, min_u64(deadline, look_after));
     __builtin_prefetch(seat->me->lease); /* cold after a sleep, and needed next: fetched together, not one after the other */
@@ -106,6 +99,29 @@ HANDOVER static int sleep_on(const struct seat *seat, const struct hold *h, uint
     if (rc == -ETIMEDOUT && look_after < deadline)
         rc = 0;
     return rc;
+}
+
+__attribute__((noinline)) static int sleep_behind_readers(const struct seat *seat, const struct hold *h, uint64_t w,
+                                                          uint64_t deadline)
+{
+    struct fab_cond conds[FAB_CONDS_MAX];
+    return sleep_with(seat, h, w, conds, countof(conds), deadline);
+}
+
+/* Sets the waiters flag, and sleeps. */
+HANDOVER static int sleep_on(const struct seat *seat, const struct hold *h, uint64_t w, uint64_t deadline)
+{
+    if (!(w & WORD_WAITERS)) {
+        uint64_t old;
+        int rc = fab_cas64(seat->ep, space_lock_addr(seat->space, h->index), w, w | WORD_WAITERS, &old);
+        if (rc || old != w)
+            return rc;
+        w |= WORD_WAITERS;
+    }
+    if (word_mode(w) == WORD_SHARED)
+        return sleep_behind_readers(seat, h, w, deadline);
+    struct fab_cond conds[2]; /* the word, and the life of the one holder */
+    return sleep_with(seat, h, w, conds, countof(conds), deadline);
 }
 
 /* A waiter that leaves may have been woken for the lock: another must be woken instead. */
@@ -225,7 +241,9 @@ HANDOVER static int wait_turn(struct attempt *a)
     a->slept = true;
     int rc = hold_publish(a->seat, a->h, RECORD_WAIT);
     if (!rc)
-        rc = seat_retry(a->seat, sleep_on(a->seat, a->h, a->seen.word, a->deadline));
+        rc = sleep_on(a->seat, a->h, a->seen.word, a->deadline);
+    if (unlikely(rc))
+        rc = seat_retry(a->seat, rc);
     if (!rc && !seat_lives(a->seat))
         rc = -PAWL_ELOST; /* a lost session is not granted the lock (I8), so it need not wait */
     a->woken = !rc;
@@ -279,8 +297,7 @@ HANDOVER static int word_acquire(const struct seat *seat, struct hold *h, uint64
             rc = acquire_step(&a);
         if (likely(rc > 0))
             return granted_in_time(&a);
-        rc = seat_retry(seat, rc);
-        if (unlikely(rc)) {
+        if (unlikely(rc) && (rc = seat_retry(seat, rc))) {
             if (a.slept && rc != -PAWL_ELOST)
                 stop_waiting(seat, h);
             return rc;
