@@ -131,6 +131,8 @@ static const struct {
      "the grant to a request of a host's former life came late, and was taken for one of the request that had its number now"},
     {"fisslock-racks", CAMPAIGN_SWARM, 1382, 3000000,
      "a host with a later table than the switch reported a hold that it had carried over: tokens of the switch's life were lower"},
+    {"fisslock", CAMPAIGN_SWARM, 20012348, 3000000,
+     "moves of locks were sent again without pauses: a server that was busy had no time for anything else"},
     {"netlock-switches", CAMPAIGN_BESIDE, 930358095087, 2000000,
      "of two that converted, one gave up while the switch was down: the other was told of a deadlock later than the judge allowed"},
 };
@@ -158,7 +160,8 @@ int main(void)
     printf("netlock seed 20001898 of the swarm in a rack: a host gave back a grant of its former life, whose number then was the "
            "latest\n");
     run_clean(&sum, design_named("netlock"), FAULTS_ALL | FAULTS_COORDINATOR, 20001898);
-    printf("netlock seed 20003987 of the swarm in a rack: a switch that has not grown passes a late request on, and was judged for it\n");
+    printf("netlock seed 20003987 of the swarm in a rack: a switch that has not grown passes a late request on, and was judged for "
+           "it\n");
     run_clean(&sum, design_named("netlock"), FAULTS_ALL | FAULTS_COORDINATOR, 20003987);
     run_on_nodes = true;
     run_campaign = 0;

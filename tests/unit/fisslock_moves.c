@@ -86,6 +86,27 @@ static void moves_while_held(void)
     kit_free(&k);
 }
 
+static unsigned gives;
+
+static int lose_gives(const struct fission_packet *p, bool passed)
+{
+    bool is = p->head.type == SPILL_GIVE;
+    gives += is && passed;
+    return is ? LOST : GOES;
+}
+
+/* A switch that gets no answer sends a move more and more seldom: a server that is only busy would get busier by it. */
+static void patient(void)
+{
+    begin(FISSLOCK_RESTLESS);
+    k.fate = lose_gives;
+    gives = 0;
+    kit_acquire(&k, 2, 0, X);
+    kit_wait(&k, LEASE);
+    CHECK(gives > 3 && gives < LEASE / KIT_RETRY_NS / 4);
+    kit_free(&k);
+}
+
 /* A word that was handed over late, when the lock has been there and back, is not the lock's. And the loss of all packets of moves
  * delays clients no longer than it lasts. */
 static void late_word(void)
@@ -299,6 +320,7 @@ int main(void)
 {
     served();
     moves_while_held();
+    patient();
     late_word();
     given_once();
     holder_lost();

@@ -4,6 +4,7 @@
 #include "designs/fisslock/placement.h"
 #include "lib/hash.h"
 
+#define MOVE_DOUBLINGS 6u /* of the pause before a move is sent again: a busy server must not get more packets than it can answer */
 #define PATIENCE_SHARE 4 /* of a lease: after that reports do not wait for a missing server */
 
 /* ---- cells ---- */
@@ -199,6 +200,7 @@ static void begin_move(struct placement *d, uint32_t cell, const struct rebuild_
 {
     assert(d->moves < MOVES_MAX);
     d->move[d->moves].cell = cell;
+    d->move[d->moves].sent = 0;
     d->move[d->moves++].due_ns = now + d->config.retry_ns;
     d->leaving += placement_cell_at(d, cell)->state == CELL_LEAVING;
     send_move(d, cell, locks, out);
@@ -332,7 +334,8 @@ uint64_t placement_tick(struct placement *d, struct rebuild_lock *locks, uint64_
     for (unsigned i = 0; i < d->moves && out->packets < OUTBOX_PACKETS / 2; i++) {
         if (d->move[i].due_ns <= now) {
             send_move(d, d->move[i].cell, locks, out);
-            d->move[i].due_ns = now + d->config.retry_ns;
+            d->move[i].sent += d->move[i].sent < MOVE_DOUBLINGS;
+            d->move[i].due_ns = now + (d->config.retry_ns << d->move[i].sent);
         }
         next = min_u64(next, d->move[i].due_ns);
     }

@@ -40,8 +40,8 @@ struct placement {
     uint32_t free, hand;
     uint32_t moves, leaving;
     struct {
-        uint32_t cell;
-        uint64_t due_ns;
+        uint32_t cell, sent;
+        uint64_t due_ns; /* it is sent again then */
     } move[MOVES_MAX];
     uint32_t wanted_first, wanted_count;
     struct {
