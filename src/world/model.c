@@ -95,11 +95,19 @@ static const struct model models[] = {
         .name = "shiftlock-testbed",
         .about = "6 machines, one of them the lock server; ConnectX-5 100 Gb/s, QM8790 InfiniBand switch",
         .values =
-            {COMMON, EVERY_WORD, OWN_CORES, AGENTS, BY_SWITCH, MLX5_NIC, QM8700_SWITCH,
-             DERIVED(inbound_atomic16_ns, 33, "4.6 Table 3, RI: 29 to 30 M atomics/s from 120 clients on; 4.3: the NIC is the limit"),
-             DERIVED(inbound_atomic_ns, 33,
-                     "4.2: where locks are drawn alike, designs with 8-byte atomics (CAS, DSLR, MCS) have the goodput of ShiftLock; "
-                     "4.6 calls 8 bytes quicker, without a number"),
+            {COMMON,
+             EVERY_WORD,
+             OWN_CORES,
+             AGENTS,
+             BY_SWITCH,
+             MLX5_NIC,
+             QM8700_SWITCH,
+             DERIVED(inbound_atomic16_ns, 33,
+                     "4.6 Table 3, RI: 29 to 30 M atomics/s from 120 clients on; 4.3: the NIC is the limit"),
+             DERIVED(
+                 inbound_atomic_ns, 33,
+                 "4.2: where locks are drawn alike, designs with 8-byte atomics (CAS, DSLR, MCS) have the goodput of ShiftLock; "
+                 "4.6 calls 8 bytes quicker, without a number"),
              DERIVED(atomic_same_ns, 262,
                      "2.3: 240 clients make 15.5 K cycles/s on one lock, 269 ns for an atomic; Table 4: 413 us for 6.8 retries of "
                      "240 clients, 254 ns"),
@@ -114,9 +122,12 @@ static const struct model models[] = {
              ARTIFACT(poll_ns, 1862, "client.rs: 4,096 cycles at 2.2 GHz between two READs of a client that waits"),
              ARTIFACT(server_cores, 47, "server.rs: 47 handlers"),
              ASSUMED(server_service_ns, 200, "Kalia et al., eRPC, NSDI'19: 10 M small RPCs/s per core, and as much for the lock"),
-             ASSUMED(host_packet_ns, 1100, "two-sided verbs over the same network"), ASSUMED(nic_packet_ns, 10, "as outbound_ns"),
-             STATED(client_nodes, 5, "4.1"), STATED(server_nodes, 1, "4.1"),
-             STATED(clients, 240, "4.1: one on each of 48 x 5 cores"), STATED(lease_ns, 10 * NS_PER_MS, "4.1")},
+             ASSUMED(host_packet_ns, 1100, "two-sided verbs over the same network"),
+             ASSUMED(nic_packet_ns, 10, "as outbound_ns"),
+             STATED(client_nodes, 5, "4.1"),
+             STATED(server_nodes, 1, "4.1"),
+             STATED(clients, 240, "4.1: one on each of 48 x 5 cores"),
+             STATED(lease_ns, 10 * NS_PER_MS, "4.1")},
     },
     {
         .name = "alock-testbed",

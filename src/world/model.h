@@ -40,7 +40,7 @@
     X(client_cycle_ns, "ns", "of a client's core for one lock and unlock")                                                         \
     X(message_ns, "ns", "more for a message to another client: the connection turns to it")                                        \
     X(host_packet_ns, "ns", "one way through a host's packet software and NIC")                                                    \
-    X(own_packet_ns, "ns", "a packet between a client and a lock server of its own host; 0: it goes through the switch")          \
+    X(own_packet_ns, "ns", "a packet between a client and a lock server of its own host; 0: it goes through the switch")           \
     X(nic_packet_ns, "ns", "NIC occupied by one packet")                                                                           \
     X(switch_ns, "ns", "through the switch's pipeline")                                                                            \
     X(switch_packet_ps, "ps", "switch occupied by one packet: its line rate")                                                      \

@@ -297,7 +297,8 @@ static bool fill_up(struct nl_switch *w, uint64_t now, struct outbox *out)
         bool there = switch_slot_there(w, i);
         for (unsigned n = 0;
              n < FILL_PACKETS && there && w->taking < FILL_FLYING && s->filled * w->config.servers + i < w->config.locks; n++)
-            s->filled = switch_move_in_many(w, i, s->filled, (uint32_t)min_u64(each - waiting, fixed ? fixed : FILL_SIZE), wait_size, now, out);
+            s->filled = switch_move_in_many(w, i, s->filled, (uint32_t)min_u64(each - waiting, fixed ? fixed : FILL_SIZE),
+                                            wait_size, now, out);
         more = more || (there && s->filled * w->config.servers + i < w->config.locks);
     }
     return more;

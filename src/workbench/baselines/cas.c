@@ -128,8 +128,8 @@ static int cas_release(const struct seat *seat, const struct hold *h)
 #define CAS_COMMON                                                                                                                 \
     .kind = DESIGN_BASELINE, .features = DESIGN_EXCLUSIVE | DESIGN_TIMEOUT,                                                        \
     .substrates = DESIGN_ON_SHM | DESIGN_ON_SIM | DESIGN_ON_NODE, .tolerates = BASELINE_TOLERATES,                                 \
-    .lock_size = sizeof(struct owned_lock), .session_bytes = sizeof(struct cas_session), .acquire = cas_acquire, .release = cas_release, .holds = hold_is_named,                \
-    .peek = owned_peek
+    .lock_size = sizeof(struct owned_lock), .session_bytes = sizeof(struct cas_session), .acquire = cas_acquire,                   \
+    .release = cas_release, .holds = hold_is_named, .peek = owned_peek
 
 const struct design design_cas = {.name = "cas", .summary = "one-sided spinlock, tried again at once", CAS_COMMON};
 
