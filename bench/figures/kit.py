@@ -124,7 +124,7 @@ class Figure:
     def __init__(self, name, title, model, keeps=()):
         """keeps: members of a run's result that the figure needs beside the columns of its table."""
         self.name, self.title, self.model, self.keeps = name, title, model, keeps
-        self.rows, self.missing, self.claims, self.notes = [], set(), [], []
+        self.rows, self.missing, self.claims, self.causes, self.notes = [], set(), [], [], []
 
     # ---- running ----
 
@@ -170,9 +170,14 @@ class Figure:
         ratio = None if ours is None or not paper else ours / paper
         self.claims.append((what, paper, ours, ratio, verdict(paper, ours, ordered, within)))
 
-    def beside(self, what, paper, ours, why):
-        """A number that is shown without a verdict, and why."""
-        self.claims.append((what, paper, ours, ours / paper if paper and ours is not None else None, "none: " + why))
+    def cause(self, text, *parts):
+        """Why claims that contain one of these parts are missed; without parts: all that have no cause yet."""
+        self.causes.append((text, parts))
+
+    def cause_of(self, what, judged):
+        """The cause in a line of a claim that is not reproduced; nothing of the others. scripts/evaluation refuses misses without one."""
+        fitting = [text for text, parts in self.causes if not parts or any(part in what for part in parts)]
+        return fitting[0] if fitting and judged.startswith("not reproduced") else ""
 
     def reduction(self, what, paper, ours):
         """Below something else by so many per cent; 90 % for 80 % is a factor of 10 for 5."""
@@ -231,9 +236,9 @@ class Figure:
         lines = [f"## {self.name}: {self.title}", "", f"![{self.title}]({self.name}.svg)", ""]
         lines += [f"Simulated, model `{self.model}`; data and commands: [{self.name}.tsv]({self.name}.tsv); made by `bench/figures/{self.name}`.", ""]
         if self.claims:
-            lines += ["| claim | paper | here | here / paper | verdict |", "|---|---|---|---|---|"]
+            lines += ["| claim | paper | here | here / paper | verdict | cause of a miss |", "|---|---|---|---|---|---|"]
             for what, paper, ours, ratio, judged in self.claims:
-                lines.append(f"| {what} | {number(paper)} | {number(ours)} | {'' if ratio is None else f'{ratio:.2f}'} | {judged} |")
+                lines.append(f"| {what} | {number(paper)} | {number(ours)} | {'' if ratio is None else f'{ratio:.2f}'} | {judged} | {self.cause_of(what, judged)} |")
             lines.append("")
         if self.missing:
             lines += [f"Not in this build: {', '.join(sorted(self.missing))}.", ""]

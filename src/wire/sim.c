@@ -25,6 +25,7 @@ struct sim_wire {
     struct sim *sim;
     struct sim_switch_program program;
     bool switch_up, redundant;
+    uint16_t own_port; /* see sim_wire_own; 0: none */
     uint64_t switch_free_ps;
     unsigned switch_pending; /* packets that wait for the pipeline: the next one does not overtake them */
     uint64_t up_ns[SIM_HOSTS_MAX], down_ns[SIM_HOSTS_MAX]; /* the last packet's arrival on each leg: the next is not earlier */
@@ -254,6 +255,19 @@ void sim_switch_restart(struct sim_wire *wire)
 
 /* ---- at the sender ---- */
 
+/* Taken by the sender's own thread: no NIC, no switch, no core of the receiver. */
+static void packet_own(void *arg, uint64_t tag)
+{
+    struct sim_wire *wire = arg;
+    struct sim_packet *packet = (struct sim_packet *)(uintptr_t)tag;
+    struct port *port = port_of(wire, packet->to);
+    if (port_alive(port)) {
+        port->queued += port->cores ? 1 : 0;
+        packet->queued_by = port->generation;
+    }
+    packet_handle(wire, tag);
+}
+
 void sim_wire_send(struct sim_wire *wire, struct sim_addr from, struct sim_addr to, const void *data, uint32_t len)
 {
     struct sim *sim = wire->sim;
@@ -266,6 +280,11 @@ void sim_wire_send(struct sim_wire *wire, struct sim_addr from, struct sim_addr 
     struct sim_packet *packet = packet_new(wire, &head, data);
     if (wire->tap)
         wire->tap(wire->tap_ctx, packet, false);
+    uint64_t own_ns = model_get(sim->model, MODEL_own_packet_ns);
+    if (own_ns && wire->own_port && to.host == from.host && (to.port == wire->own_port || from.port == wire->own_port)) {
+        sim_at_lane(sim, sim->now_ns + own_ns, host, packet_own, wire, (uint64_t)(uintptr_t)packet);
+        return;
+    }
     uint64_t out_ns = sim_nic_serve(&host->nic.packet_out_free_ns, sim->now_ns, model_get(sim->model, MODEL_nic_packet_ns));
     uint64_t arrival_ns = out_ns + model_get(sim->model, MODEL_host_packet_ns) + jitter_ns(sim);
     leg_send(wire, packet, arrival_ns, &wire->up_ns[from.host], packet_at_switch);
@@ -313,6 +332,11 @@ void sim_wire_watch(struct sim_wire *wire, sim_wire_tap tap, void *ctx)
 {
     wire->tap = tap;
     wire->tap_ctx = ctx;
+}
+
+void sim_wire_own(struct sim_wire *wire, uint16_t port)
+{
+    wire->own_port = port;
 }
 
 void sim_wire_redundant(struct sim_wire *wire)

@@ -48,6 +48,9 @@ void sim_wire_free(struct sim_wire *wire);
 /* Null: the switch forwards. Without a program it does, too. */
 void sim_wire_program(struct sim_wire *wire, const struct sim_switch_program *program);
 
+/* Packets of that port to and from its own host do not leave the host, where the model says so (own_packet_ns). */
+void sim_wire_own(struct sim_wire *wire, uint16_t port);
+
 /* While the switch is down, packets that are not for itself go around it: there is another. */
 void sim_wire_redundant(struct sim_wire *wire);
 

@@ -34,11 +34,13 @@
     X(retries, "times", "until a connection is given up")                                                                          \
     X(server_cores, "cores", "of a lock server")                                                                                   \
     X(server_service_ns, "ns", "of one core for one request")                                                                      \
+    X(reply_ns, "ns", "more of that core, until its reply is reported delivered: lock servers by messages; 0: it does not wait")   \
     X(agent_service_ns, "ns", "of a host's core for one packet to its agents")                                                     \
     X(client_cores, "cores", "of a host, on which its clients take turns; 0: each client has one of its own")                      \
     X(client_cycle_ns, "ns", "of a client's core for one lock and unlock")                                                         \
     X(message_ns, "ns", "more for a message to another client: the connection turns to it")                                        \
     X(host_packet_ns, "ns", "one way through a host's packet software and NIC")                                                    \
+    X(own_packet_ns, "ns", "a packet between a client and a lock server of its own host; 0: it goes through the switch")           \
     X(nic_packet_ns, "ns", "NIC occupied by one packet")                                                                           \
     X(switch_ns, "ns", "through the switch's pipeline")                                                                            \
     X(switch_packet_ps, "ps", "switch occupied by one packet: its line rate")                                                      \

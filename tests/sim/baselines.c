@@ -34,9 +34,14 @@ static void campaign(const struct design *d, uint64_t ns)
 
 int main(void)
 {
-    uint64_t each_ns = test_seconds() * NS_PER_S / 12;
+    uint64_t each_ns = test_seconds() * NS_PER_S / 15;
     campaign(&design_spin, each_ns);
     campaign(&design_mcs, each_ns);
+    run_knobs = tuned(&design_mcs, "early-next", 1);
+    campaign(&design_mcs, each_ns);
+    run_knobs = tuned(&design_cas_backoff, "moving-max", 1);
+    campaign(&design_cas_backoff, each_ns);
+    run_knobs = NULL;
     campaign(&design_dslr, each_ns);
     run_knobs = tuned(&design_dslr, "count-max", 8); /* the counters end all the time */
     campaign(&design_dslr, each_ns);
@@ -47,6 +52,8 @@ int main(void)
     campaign(&design_rmarw, each_ns);
     run_knobs = NULL;
     campaign(&design_rpc, each_ns);
+    campaign(&design_rpc_retry, each_ns);
+    run_knobs = tuned(&design_rpc_retry, "pause-ns", 0);
     campaign(&design_rpc_retry, each_ns);
     return 0;
 }

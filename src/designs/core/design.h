@@ -137,9 +137,10 @@ struct design {
     struct overtaking (*overtaking)(unsigned others, enum pawl_mode mode);
 
     /* A lock server. Each of the node's cores runs `serve`, which does not return; they share `server_bytes` of the node's private
-     * memory, at first zero. A request takes service_ns of a core. Null: the node's CPU has no part in locking. */
+     * memory, at first zero. A request takes service_ns of a core, and its reply reply_ns after it was sent. Null: the node's CPU
+     * has no part in locking. */
     uint64_t (*server_bytes)(const struct space *space);
-    void (*serve)(const struct seat *seat, void *server, uint64_t service_ns);
+    void (*serve)(const struct seat *seat, void *server, uint64_t service_ns, uint64_t reply_ns);
 
     /* Null: not offered. On failure the hold is what it was. */
     int (*convert)(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline);

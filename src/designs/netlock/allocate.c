@@ -116,7 +116,7 @@ void server_report(struct server *s, uint64_t now, struct outbox *out)
         p->count = count;
         memcpy(p + 1, demands, count * sizeof *demands);
     }
-    s->report_ns = now + (s->touched ? MOVES_NS : NETLOCK_MEASURE_NS);
+    s->report_ns = now + (s->touched ? MOVES_NS : netlock_measure_ns(&s->config));
 }
 
 /* ---- as the workload moves ---- */
@@ -161,7 +161,7 @@ static void measure(struct nl_switch *w)
     uint32_t count = w->reported;
     memcpy(plan, switch_reports(w), count * sizeof *plan);
     for (uint32_t i = 0; i < count; i++)
-        plan[i].contention = with_spare(plan[i].contention);
+        plan[i].contention = w->policy.slots_each ? w->policy.slots_each : with_spare(plan[i].contention);
     w->reported = 0;
     for (uint32_t lock = 0, seen = 0; lock < plane->config.locks && seen < plane->used; lock++) {
         struct control *c = switch_control(w, lock);
@@ -181,7 +181,7 @@ static void measure(struct nl_switch *w)
          * not yet said LAST. */
         bool crowded = plane_get(plane, NETLOCK_ENDS, lock) & NETLOCK_OVER && max_u64(c->peak, c->old_peak) >= size;
         uint32_t contention = with_spare(crowded ? 2 * size : peak);
-        if (!crowded && contention > size)
+        if (w->policy.slots_each || (!crowded && contention > size))
             contention = size;
         plan[count++] = (struct demand){.index = plane_index(plane, lock),
                                         .rate = (uint32_t)min_u64((uint64_t)c->rate * KEEP_NUM / KEEP_DEN, UINT32_MAX),
@@ -288,16 +288,17 @@ static unsigned clear_out(struct nl_switch *w, bool all, uint64_t now, struct ou
 static bool fill_up(struct nl_switch *w, uint64_t now, struct outbox *out)
 {
     uint32_t wait_size = wait_size_of(w), waiting = w->policy.levels * wait_size;
-    uint64_t each = switch_plane(w)->config.slots / w->config.locks;
+    uint64_t room = switch_plane(w)->config.slots / w->config.locks, fixed = w->policy.slots_each, each = fixed ? fixed : room;
     bool more = false;
-    if (each <= waiting)
+    if (each <= waiting || each > room)
         return false;
     for (unsigned i = 0; i < w->config.servers; i++) {
         struct netlock_lent *s = &w->servers[i];
         bool there = switch_slot_there(w, i);
         for (unsigned n = 0;
              n < FILL_PACKETS && there && w->taking < FILL_FLYING && s->filled * w->config.servers + i < w->config.locks; n++)
-            s->filled = switch_move_in_many(w, i, s->filled, (uint32_t)min_u64(each - waiting, FILL_SIZE), wait_size, now, out);
+            s->filled = switch_move_in_many(w, i, s->filled, (uint32_t)min_u64(each - waiting, fixed ? fixed : FILL_SIZE),
+                                            wait_size, now, out);
         more = more || (there && s->filled * w->config.servers + i < w->config.locks);
     }
     return more;
@@ -320,7 +321,7 @@ uint64_t switch_place_locks(struct nl_switch *w, uint64_t now, struct outbox *ou
     if (w->remake) /* priorities have been turned on or off, or have fewer queues */
         w->remake = clear_out(w, false, now, out) == MOVES_AT_ONCE;
     if (now >= w->allocate_ns && !w->filling) { /* looking at a hundred thousand locks takes as long as bringing them in */
-        w->allocate_ns = now + NETLOCK_MEASURE_NS;
+        w->allocate_ns = w->policy.profile_ns ? UINT64_MAX : now + NETLOCK_MEASURE_NS;
         if (w->reported || w->restless) /* else nothing has changed since the latest plan */
             allocate(w);
     }

@@ -14,7 +14,7 @@
 
 #define FEW 3u /* priorities with queues in the switch, for trials */
 
-enum { SLOTS, PIPES, ALLOC_RANDOM, PRIORITIES, SWITCH_PRIORITIES, SERVERS_ONLY };
+enum { SLOTS, PIPES, ALLOC_RANDOM, PRIORITIES, SWITCH_PRIORITIES, SERVERS_ONLY, SLOTS_EACH, PROFILE_MS };
 
 const struct design_knob netlock_knobs[] = {
     [SLOTS] = {"slots", 1, NETLOCK_SLOTS_MAX, 0},                          /* of the shared queue */
@@ -23,6 +23,8 @@ const struct design_knob netlock_knobs[] = {
     [PRIORITIES] = {"priorities", 0, 1, 0},                                /* a waiting queue per priority */
     [SWITCH_PRIORITIES] = {"switch-priorities", 1, NETLOCK_PRIORITIES, 0}, /* so many have one in the switch */
     [SERVERS_ONLY] = {"servers-only", 0, 1, 0},                            /* nothing in the switch */
+    [SLOTS_EACH] = {"slots-each", 1, NETLOCK_SLOTS_EACH_MAX, 0},           /* of a lock, instead of measured contention */
+    [PROFILE_MS] = {"profile-ms", 1, NETLOCK_PROFILE_MAX, 0},              /* locks are chosen once, then, and stay */
     {NULL, 0, 0, 0},
 };
 
@@ -31,6 +33,7 @@ uint64_t netlock_tune(uint64_t options, const struct knobs *k)
     options |= k->value[ALLOC_RANDOM] ? NETLOCK_ALLOC_RANDOM : 0;
     options |= k->value[PRIORITIES] || k->value[SWITCH_PRIORITIES] ? NETLOCK_PRIORITY : 0;
     options |= k->value[SERVERS_ONLY] ? NETLOCK_SERVERS_ONLY : 0;
+    options |= k->value[SLOTS_EACH] | (uint64_t)k->value[PROFILE_MS] << NETLOCK_PROFILE_SHIFT;
     options |= (uint64_t)k->value[SWITCH_PRIORITIES] << NETLOCK_LEVELS_SHIFT;
     if (k->value[SLOTS])
         options = (options & ~((uint64_t)NETLOCK_SLOTS_MAX << NETLOCK_SLOTS_SHIFT)) | (uint64_t)k->value[SLOTS]
@@ -45,6 +48,8 @@ struct netlock_policy netlock_policy(uint64_t options)
     uint32_t size = (uint32_t)(options >> NETLOCK_SLOTS_SHIFT) & NETLOCK_SLOTS_MAX;
     struct netlock_policy p = {.slots = size ? size : NETLOCK_SLOTS_DEFAULT,
                                .pipes = 1 + (uint32_t)(options >> NETLOCK_PIPES_SHIFT) % NETLOCK_PIPES_MAX,
+                               .slots_each = options & NETLOCK_SLOTS_EACH_MAX,
+                               .profile_ns = (options >> NETLOCK_PROFILE_SHIFT & NETLOCK_PROFILE_MAX) * NS_PER_MS,
                                .alloc_random = options & NETLOCK_ALLOC_RANDOM,
                                .servers_only = options & NETLOCK_SERVERS_ONLY,
                                .chain = options & NETLOCK_CHAIN,

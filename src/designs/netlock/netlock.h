@@ -34,6 +34,9 @@
 
 /* How it is to work, packed into rack_config.options: campaigns draw these bits, and the coordinator sends them to all parts. The
  * code reads the unpacked form, struct netlock_policy. */
+#define NETLOCK_SLOTS_EACH_MAX 255u /* the lowest 8 bits */
+#define NETLOCK_PROFILE_SHIFT 8     /* 6 bits */
+#define NETLOCK_PROFILE_MAX 63u
 #define NETLOCK_ALLOC_RANDOM 0x10000u
 #define NETLOCK_CHURN 0x20000u
 #define NETLOCK_PRIORITY 0x40000u
@@ -50,15 +53,17 @@
 #define NETLOCK_PIPES_MAX 8u
 
 struct netlock_policy {
-    uint32_t slots;    /* queue slots of the shared queue */
-    uint32_t pipes;    /* of the switch, which share no state (5) */
-    uint32_t levels;   /* priorities that have a waiting queue in the switch; 0: one queue for all. At the start: it may change */
-    bool alloc_random; /* instead of Algorithm 3. At the start, too */
-    bool servers_only; /* no lock is in the switch */
-    bool chain;        /* the baseline `netchain`: exclusive words in the switch, clients try again (6.1) */
-    bool churn;        /* for trials: locks move in and out all the time */
-    bool few;          /* for trials: few priorities have queues in the switch; with `churn`, of every lock others */
-    bool toggle;       /* for trials: original and backup take turns */
+    uint32_t slots;      /* queue slots of the shared queue */
+    uint32_t pipes;      /* of the switch, which share no state (5) */
+    uint32_t levels;     /* priorities that have a waiting queue in the switch; 0: one queue for all. At the start: it may change */
+    uint32_t slots_each; /* of every lock in the switch; 0: by the contention that was measured */
+    uint64_t profile_ns; /* locks are chosen once, after so long, and stay; 0: as the workload moves */
+    bool alloc_random;   /* instead of Algorithm 3. At the start, too */
+    bool servers_only;   /* no lock is in the switch */
+    bool chain;          /* the baseline `netchain`: exclusive words in the switch, clients try again (6.1) */
+    bool churn;          /* for trials: locks move in and out all the time */
+    bool few;            /* for trials: few priorities have queues in the switch; with `churn`, of every lock others */
+    bool toggle;         /* for trials: original and backup take turns */
 };
 
 /* Unpacks the options (design.c). */
@@ -66,6 +71,13 @@ struct netlock_policy netlock_policy(uint64_t options);
 
 /* The options with what the knobs say. */
 uint64_t netlock_tune(uint64_t options, const struct knobs *knobs);
+
+/* How long servers count requests before they report. */
+static inline uint64_t netlock_measure_ns(const struct rack_config *c)
+{
+    uint64_t profile_ns = netlock_policy(c->options).profile_ns;
+    return profile_ns ? profile_ns : NETLOCK_MEASURE_NS;
+}
 
 /* The part of the policy that hosts need. */
 static inline bool netlock_is_chain(const struct rack_config *c)

@@ -34,7 +34,7 @@ void netlock_server_init(void *server, const struct rack_config *config, uint16_
     s->revive_ns = UINT64_MAX;
     s->beat_ns = now;
     s->sync_ns = now;
-    s->report_ns = now + NETLOCK_MEASURE_NS;
+    s->report_ns = now + netlock_measure_ns(&s->config);
 }
 
 /* Locks lie behind everything else: nothing moves. */

@@ -157,7 +157,7 @@ void switch_begin(struct nl_switch *w, uint32_t term, bool clean, uint64_t now)
     w->clean = clean;
     w->version = 1;
     w->control_ns = now;
-    w->allocate_ns = now + NETLOCK_MEASURE_NS;
+    w->allocate_ns = now + NETLOCK_MEASURE_NS + w->policy.profile_ns;
     w->churn_ns = now + w->config.retry_ns;
     w->dice = term * UINT64_C(0x9e3779b97f4a7c15) + (w->config.options & ~(uint64_t)NETLOCK_FEW);
     switch_plane(w)->mistakes = (uint16_t)(MISTAKES(w->config.mistakes) & NETLOCK_MISTAKE_PLANE);

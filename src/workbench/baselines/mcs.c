@@ -14,29 +14,34 @@ struct mcs_lock {
 };
 
 /* Algorithm 1 looks whether there is a successor before it touches the lock; cas-first 1: the lock first. ALock's artifact does
- * that, and has no swap: swap-loop 1. */
-enum { CAS_FIRST, SWAP_LOOP };
+ * that, and has no swap: swap-loop 1. In ShiftLock's artifact (mcs.rs) a holder knows its successor only if the link came while it
+ * was still waiting itself, and turns to the lock otherwise: early-next 1. */
+enum { CAS_FIRST, SWAP_LOOP, EARLY_NEXT };
 
-static const struct design_knob knobs[] = {[CAS_FIRST] = {"cas-first", 0, 1, 0}, [SWAP_LOOP] = {"swap-loop", 0, 1, 0}, {0}};
+static const struct design_knob knobs[] = {
+    [CAS_FIRST] = {"cas-first", 0, 1, 0}, [SWAP_LOOP] = {"swap-loop", 0, 1, 0}, [EARLY_NEXT] = {"early-next", 0, 1, 0}, {0}};
 
 static int mcs_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index), desc = seat_desc_addr(seat, h->record);
-    uint64_t go;
+    uint64_t go = 0, next = 0;
     enum queue_join how = deadline == DEADLINE_TRY ? QUEUE_ONCE : seat->space->knobs.value[SWAP_LOOP] ? QUEUE_LOOP : QUEUE_SWAP;
     int rc = hold_publish(seat, h, RECORD_TRY_X); /* so that inspection shows the holder */
     if (!rc)
         rc = queue_join(seat, addr, desc, how, &go);
-    h->token = 0;
+    if (!rc && go && seat->space->knobs.value[EARLY_NEXT])
+        rc = queue_next(seat, desc, &next);
+    h->token = next; /* not a fencing token: for the release */
     return rc;
 }
 
 static int mcs_release(const struct seat *seat, const struct hold *h)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index), desc = seat_desc_addr(seat, h->record);
-    uint64_t next = 0;
+    const uint32_t *knob = seat->space->knobs.value;
+    uint64_t next = h->token;
     int rc = hold_change(seat, h, RECORD_TRY_X, RECORD_WAIT); /* of two tasks that release the same hold only one does */
-    if (!rc && !seat->space->knobs.value[CAS_FIRST])
+    if (!rc && !knob[CAS_FIRST] && !knob[EARLY_NEXT])
         rc = queue_next(seat, desc, &next);
     if (!rc && !next)
         rc = queue_end(seat, addr, desc, &next);

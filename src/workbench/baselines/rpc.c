@@ -14,8 +14,12 @@
 
 #define AGAIN_MIN_NS (100 * NS_PER_US)  /* until a request is sent again: several round trips to a busy server, */
 #define AGAIN_MAX_NS (3200 * NS_PER_US) /* and less often while in the queue, where only a lost grant makes it worth while */
-#define PAUSE_MIN_NS (2 * NS_PER_US)    /* rpc-retry: between attempts, as long as cas-backoff's */
 #define PAUSE_MAX_NS (64 * NS_PER_US)
+
+/* rpc-retry: between attempts; at first about a round trip, as ShiftLock does not say. 0: none, as in its artifact (rpc.rs). */
+enum { PAUSE_NS };
+
+static const struct design_knob retry_knobs[] = {[PAUSE_NS] = {"pause-ns", 0, PAUSE_MAX_NS, 2 * NS_PER_US}, {0}};
 
 /* All tasks of a session have one mailbox. A task that finds the reply for another task puts it here, in memory of their host, in
  * one word so that it is never seen in part. */
@@ -184,7 +188,7 @@ int rpc_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 
 static int rpc_retry_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
-    uint64_t pause = PAUSE_MIN_NS;
+    uint64_t pause = seat->space->knobs.value[PAUSE_NS];
     int rc = announce(seat, h);
     while (!rc) {
         rc = attempt(seat, h, RPC_TRY, deadline);
@@ -192,7 +196,7 @@ static int rpc_retry_acquire(const struct seat *seat, struct hold *h, uint64_t d
             return rc;
         if (world_now(seat->world) >= deadline)
             return -ETIMEDOUT;
-        rc = owned_back_off(seat, &pause, PAUSE_MAX_NS, deadline);
+        rc = pause ? owned_back_off(seat, &pause, PAUSE_MAX_NS, deadline) : 0;
         h->token++;
     }
     return rc;
@@ -235,5 +239,6 @@ const struct design design_rpc = {
 const struct design design_rpc_retry = {
     .name = "rpc-retry",
     .summary = "a lock server's cores that grant or refuse",
+    .knobs = retry_knobs,
     RPC_COMMON(0, rpc_retry_acquire, rpc_counts),
 };

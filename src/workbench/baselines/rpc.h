@@ -121,7 +121,7 @@ static inline uint32_t rpc_link(const struct rpc_desk *desk, const struct rpc_en
 }
 
 uint64_t rpc_server_bytes(const struct space *space);
-void rpc_serve(const struct seat *seat, void *memory, uint64_t service_ns);
+void rpc_serve(const struct seat *seat, void *memory, uint64_t service_ns, uint64_t reply_ns);
 
 extern const struct rpc_store rpc_counts; /* of `rpc`: rpc_server.c */
 

@@ -83,17 +83,21 @@ static bool is_first(const struct rpc_desk *d, const struct rpc_entry *e, const 
 
 /* ---- requests ---- */
 
-static void send_answers(struct rpc_desk *d)
+/* If an answer is lost the client asks again. A core that waits until one was delivered serves no client meanwhile. */
+static void send_answers(struct rpc_desk *d, uint64_t reply_ns)
 {
-    for (unsigned i = 0; i < d->answer_count; i++) /* if it is lost the client asks again */
+    for (unsigned i = 0; i < d->answer_count; i++) {
         fab_send(d->ep, d->answers[i].to, &d->answers[i].reply, sizeof d->answers[i].reply);
+        if (reply_ns)
+            fab_wait_any(d->ep, NULL, 0, world_now(d->ep->world) + reply_ns);
+    }
     d->answer_count = 0;
 }
 
 static void answer_with(struct rpc_desk *d, uint32_t to, const struct rpc_reply *reply)
 {
     if (d->answer_count == RPC_REPLIES_MAX)
-        send_answers(d);
+        send_answers(d, 0); /* in the middle of its changes, which are made at once */
     d->answers[d->answer_count++] = (struct rpc_answer){.to = to, .reply = *reply};
 }
 
@@ -227,7 +231,7 @@ static void spend(struct rpc_desk *d, const struct seat *seat, uint64_t each_ns)
         fab_wait_any(seat->ep, NULL, 0, done);
 }
 
-void rpc_serve(const struct seat *seat, void *memory, uint64_t service_ns)
+void rpc_serve(const struct seat *seat, void *memory, uint64_t service_ns, uint64_t reply_ns)
 {
     struct rpc_desk d = desk_at(seat, memory);
     uint64_t each_ns = d.store->visits ? visit_ns(seat) : 0;
@@ -246,6 +250,6 @@ void rpc_serve(const struct seat *seat, void *memory, uint64_t service_ns)
             request(&d, &r, msg.from);
         if (d.store->visits)
             spend(&d, seat, each_ns);
-        send_answers(&d);
+        send_answers(&d, reply_ns);
     }
 }

@@ -75,7 +75,8 @@ static void serve_task(void *arg)
     assert(ep);
     none.lease = &none.lease_copy;
     const struct seat seat = {.space = &n->server_space, .me = &none, .ep = ep, .world = &n->host->world};
-    c->params.design->serve(&seat, n->server_memory, model_get(c->sim.model, MODEL_server_service_ns));
+    c->params.design->serve(&seat, n->server_memory, model_get(c->sim.model, MODEL_server_service_ns),
+                            model_get(c->sim.model, MODEL_reply_ns));
 }
 
 static void start_serving(struct cluster_node *n)

@@ -635,6 +635,8 @@ int rack_init(struct rack *r, const struct rack_params *p)
     const struct sim_hooks hooks = {
         .ctx = r, .process_crashed = on_crashed, .process_restarted = on_restarted, .server_restarted = on_host_restarted};
     sim_hooks_add(&r->sim, &hooks);
+    if (r->wire)
+        sim_wire_own(r->wire, PORT_SERVER);
     if (p->watch_waits &&
         waits_init(&r->waits, p->clients * ACTORS_MAX, r->design->full_queues, WAITS_WINDOW_FACTOR * p->retry_ns)) {
         rack_free(r);
