@@ -347,25 +347,40 @@ void member_send_rejoin(struct member *m)
               sizeof(struct coord_welcome));
 }
 
-/* Whether the member can go on with that configuration: its own one, or with more locks. */
-static bool is_like(struct member *m, const struct rack_config *c)
+/* Whether the member can go on with that configuration: an operator may have restarted the coordinator with other settings. */
+static bool can_take(struct member *m, const struct rack_config *c)
 {
-    struct rack_config mine = m->welcome.said.config;
-    bool more = c->locks > mine.locks;
-    mine.locks = more ? c->locks : mine.locks;
-    if (memcmp(c, &mine, sizeof mine) != 0)
+    m->outdated = !m->adapts && memcmp(c, &m->welcome.said.config, sizeof *c) != 0;
+    return !m->outdated;
+}
+
+/* Takes the welcome, and a roster for as many hosts as there can be now. False: it is of another space, or out of memory. */
+static bool take_anew(struct member *m, const struct coord_welcome *w)
+{
+    struct roster *old = m->roster, *r = old;
+    if (w->config.machines != old->machines)
+        r = roster_make(&w->config, old->ring, old->lives_only);
+    if (!r || !join_take(&m->welcome, w)) {
+        if (r != old)
+            free(r);
         return false;
-    m->outgrown = more && !m->grows;
-    return !m->outgrown;
+    }
+    if (r == old)
+        return true;
+    r->answers = old->answers;
+    r->forged = old->forged;
+    r->unknown = old->unknown;
+    r->untagged = old->untagged;
+    m->roster = r;
+    free(old);
+    return true;
 }
 
 static enum member_news on_welcome(struct member *m, const struct coord_welcome *w, uint64_t now)
 {
     if (!m->nonce_next || now >= m->joining_until_ns || w->packet.head.nonce != m->nonce_next || w->packet.role != m->join.role ||
         w->packet.head.to.port != m->welcome.said.packet.head.to.port ||
-        !rack_rules_fine(&w->rules, (unsigned)max_u64(w->config.racks, 1)) || !is_like(m, &w->config))
-        return MEMBER_NOTHING;
-    if (!join_take(&m->welcome, w))
+        !rack_rules_fine(&w->rules, (unsigned)max_u64(w->config.racks, 1)) || !can_take(m, &w->config) || !take_anew(m, w))
         return MEMBER_NOTHING;
     m->join.nonce = m->nonce_next;
     m->nonce_next = 0;
