@@ -221,6 +221,18 @@ static const struct seal_key *key_for(const struct station *s, const struct pack
     return m && m <= machines ? roster_key(s->member.roster, m) : NULL;
 }
 
+/* A session that has not sent to this switch by its own socket: its request was sent by the host's pool, or came before the switch
+ * started. The place has the port of the session, and the coordinator has told where the host is. */
+static bool find_session(const struct station *s, struct place to, struct net_addr *out)
+{
+    const struct roster *r = s->member.roster;
+    if (!s->is_switch || r->lives_only || !to.machine || to.machine > r->machines || to.port == PORT_POOL || to.port == PORT_SERVER)
+        return false;
+    *out = net_addr_at_port(r->host[to.machine].at, to.port);
+    out->reads = 0;
+    return net_addr_known(*out);
+}
+
 /* *last: the packet goes to its receiver, and not to a station that sends it on. */
 static bool find_address(const struct station *s, const struct packet_head *h, struct net_addr *out, bool *last)
 {
@@ -243,7 +255,7 @@ static bool find_address(const struct station *s, const struct packet_head *h, s
             return net_addr_known(*out);
         }
     *last = true;
-    if (peers_find(s->peers, to, out) || (s->kernel.find && s->kernel.find(s->kernel.ctx, to, out)))
+    if (peers_find(s->peers, to, out) || (s->kernel.find && s->kernel.find(s->kernel.ctx, to, out)) || find_session(s, to, out))
         return true;
     *last = false;
     *out = s->member.welcome.said.switches[0]; /* a server's answer to a host that has not spoken to it */
