@@ -460,13 +460,15 @@ static pawl_key key_number(const struct rack *r, unsigned i, char text[16])
 }
 
 /* The coordinator restarts with more locks, which the design cannot take while hosts use the space, or with another lease and
- * another number of hosts. Lock servers and switches in processes of their own join anew, by themselves. The client is told that
- * its hold is lost, and others use all locks that there are now. */
-static void resettle(const char *design, const char *keys, bool grows)
+ * another number of hosts. `behind`: lock servers behind FissLock's switch, which has room for a few locks. Lock servers and
+ * switches in processes of their own join anew, by themselves. The client is told that its hold is lost, and others use all locks
+ * that there are now. */
+static void resettle(const char *design, const char *keys, const char *behind, bool grows)
 {
     bool divided = strstr(design, "-racks") || strstr(design, "-switches"), fission = !strncmp(design, "fisslock", 8);
-    unsigned servers = fission ? 0 : divided ? 2 : 1, switches = !strcmp(design, "srvlock") ? 0 : divided ? 2 : 1;
-    struct rack r = {.design = design, .own = "0", .membership = "6", .locks = FEW, .keys = keys, .at = "127.0.0.1:0"};
+    unsigned servers = fission ? (behind ? 1 : 0) : divided ? 2 : 1, switches = !strcmp(design, "srvlock") ? 0 : divided ? 2 : 1;
+    struct rack r = {
+        .design = design, .own = "0", .membership = "6", .locks = FEW, .keys = keys, .servers = behind, .at = "127.0.0.1:0"};
     pid_t granter[4];
     char text[16];
     pawl_grant held, some[MANY];
@@ -474,7 +476,7 @@ static void resettle(const char *design, const char *keys, bool grows)
     coordinate(&r, true);
     for (unsigned i = 0; i < servers + switches; i++) {
         char at[64] = "127.0.0.1:0";
-        granter[i] = i < servers ? server(&r, at) : switcher(&r);
+        granter[i] = i < servers ? server(&r, at) : switcher_with(&r, behind ? ROOM : NULL);
     }
     pawl *p = client(&r, 2);
     CHECK_EQ(pawl_timedlock(p, key_number(&r, 1, text), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &held), 0);
@@ -496,24 +498,25 @@ static void resettle(const char *design, const char *keys, bool grows)
     for (unsigned i = 0; i < servers + switches; i++)
         end(granter[i], SIGKILL);
     end(r.coordinator, SIGKILL);
-    printf("%s, %s keys: the space has %s, and its granters go on\n", design, keys ? keys : "named",
-           grows ? "more locks" : "other settings");
+    printf("%s, %s keys, %s: the space has %s, and its granters go on\n", design, keys ? keys : "named",
+           behind ? "a lock server behind the switch" : "as it is", grows ? "more locks" : "other settings");
 }
 
 /* At once, each in a process of its own: they wait for leases most of the time. */
 static void resettle_all(void)
 {
     static const struct {
-        const char *design, *keys;
+        const char *design, *keys, *behind;
         bool grows;
-    } scenes[] = {{"srvlock", NULL, false},       {"fisslock", NULL, false},       {"netlock", NULL, false},
-                  {"fisslock", "dense", true},    {"srvlock", "dense", true},      {"fisslock-stay", NULL, true},
-                  {"fisslock-racks", NULL, true}, {"netlock-switches", NULL, true}};
+    } scenes[] = {
+        {"srvlock", NULL, NULL, false},      {"fisslock", NULL, NULL, false},      {"netlock", NULL, NULL, false},
+        {"fisslock", "dense", NULL, true},   {"srvlock", "dense", NULL, true},     {"fisslock", NULL, "1", true},
+        {"fisslock-stay", NULL, NULL, true}, {"fisslock-racks", NULL, NULL, true}, {"netlock-switches", NULL, NULL, true}};
     pid_t child[countof(scenes)];
     for (size_t i = 0; i < countof(scenes); i++) {
         CHECK((child[i] = fork()) >= 0);
         if (!child[i]) {
-            resettle(scenes[i].design, scenes[i].keys, scenes[i].grows);
+            resettle(scenes[i].design, scenes[i].keys, scenes[i].behind, scenes[i].grows);
             exit(0);
         }
     }
