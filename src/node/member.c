@@ -48,13 +48,14 @@ static void watch_coordinator(struct member *m, uint64_t now)
     m->said.term = m->term;
 }
 
-static void say_news(const struct member *m, enum member_news news)
+static void say_news(struct member *m, enum member_news news)
 {
     switch (news) {
     case MEMBER_NOTHING:
         break;
     case MEMBER_JOINED:
         say(m, LOG_LEVEL_NOTICE, "joined anew", "its former life is over, and it begins with empty state");
+        m->said.superseded = false;
         break;
     case MEMBER_RULES:
         say(m, LOG_LEVEL_INFO, "has new rules", "locks were divided anew, and it keeps those that it has");
@@ -67,8 +68,9 @@ static void say_news(const struct member *m, enum member_news news)
         say(m, LOG_LEVEL_NOTICE, "gets more locks", "the space has grown");
         break;
     case MEMBER_SUPERSEDED:
-        if (!m->nonce_next)
+        if (!m->said.superseded) /* not for each heartbeat that is refused */
             say(m, LOG_LEVEL_WARNING, "is superseded", "the coordinator says that its life is over: it decides nothing");
+        m->said.superseded = true;
         break;
     }
 }
