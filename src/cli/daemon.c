@@ -24,6 +24,8 @@ static int complain(const struct args *usage, const char *option, const char *te
         return args_complain(usage, "--%s: the resolver does not answer for the name in '%s'", option, text);
     if (rc == -E2BIG)
         return args_complain(usage, "--%s: there are more than %u addresses in '%s'", option, COORD_LIST_MAX, text);
+    if (rc == -EAFNOSUPPORT)
+        return args_complain(usage, "--%s: IPv4 and IPv6 addresses are mixed in '%s'", option, text);
     return rc ? args_complain(usage, "--%s: '%s' is not ADDRESS:PORT, with an IPv4 address, an IPv6 address in brackets or a name",
                               option, text)
               : 0;

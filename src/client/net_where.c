@@ -38,6 +38,8 @@ static int parse_addresses(const char *place, const char *slash, struct coord_li
         return explain(rc, "pawl://%s: the resolver does not answer for the name in '%s'", place, address);
     if (rc == -E2BIG)
         return explain(-EINVAL, "pawl://%s: there are more than %u coordinators", place, COORD_LIST_MAX);
+    if (rc == -EAFNOSUPPORT)
+        return explain(-EINVAL, "pawl://%s: IPv4 and IPv6 addresses are mixed", place);
     if (rc)
         return explain(-EINVAL,
                        "pawl://%s is not pawl://ADDRESS:PORT/SPACE, with an IPv4 address, an IPv6 address in brackets or a name; "

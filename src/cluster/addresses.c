@@ -47,8 +47,10 @@ int coord_list_parse(const char *text, size_t len, struct coord_list *out)
         int rc = net_addr_resolve(item, &l.at[l.count]);
         if (rc)
             return rc;
-        if (!l.at[l.count++].port)
+        if (!l.at[l.count].port)
             return -EINVAL;
+        if (net_addr_is_v4(&l.at[l.count++]) != net_addr_is_v4(&l.at[0]))
+            return -EAFNOSUPPORT; /* a member has one address, by which it reaches all of them */
     }
     *out = l;
     return 0;

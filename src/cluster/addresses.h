@@ -19,7 +19,7 @@ struct coord_list {
 struct coord_list coord_list_one(struct net_addr at);
 
 /* "a:7070,b:7071" or "a,b,c:7070", `len` bytes: an address without a port has the last one's. Errors as of net_addr_resolve;
- * -E2BIG: too many. */
+ * -E2BIG: too many; -EAFNOSUPPORT: of IPv4 and of IPv6. */
 int coord_list_parse(const char *text, size_t len, struct coord_list *out);
 void coord_list_print(const struct coord_list *l, char out[COORD_LIST_TEXT]);
 

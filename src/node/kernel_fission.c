@@ -380,7 +380,7 @@ static int serve(const struct kernel_params *p, struct plane *plane, struct memb
         p->report("switch of space '%s' is ready", p->station.member.space);
     if (!rc)
         figures_show(&c->board);
-    while (!rc && !*p->station.member.stop && !m->outgrown) {
+    while (!rc && !*p->station.member.stop && !m->outdated) {
         if (care_round(c))
             p->report("open; %" PRIu64 " locks are held from before", c->rebuild.held);
         if (figures_due(&c->board, world_now(&world_real)))
@@ -388,8 +388,8 @@ static int serve(const struct kernel_params *p, struct plane *plane, struct memb
     }
     if (!rc)
         figures_hide(&c->board);
-    if (!rc && m->outgrown)
-        rc = explain(-ESTALE, "the space '%s' has more locks now: start the switch again, and hosts tell it what they hold",
+    if (!rc && m->outdated)
+        rc = explain(-ESTALE, "the space '%s' has more locks or other settings now: start the switch again",
                      p->station.member.space);
     free(c);
     return rc;
@@ -418,8 +418,8 @@ int kernel_fission_run(const struct kernel_params *p, struct member *m, const ch
     rc = serve(p, plane, m);
     if (!rc)
         kernel_report_end(p, plane);
-    if (m->outgrown)
-        plane_close(plane, PLANE_REMOVE); /* pinned state is as large as the space was */
+    if (m->outdated)
+        plane_close(plane, PLANE_REMOVE); /* pinned state is that of the space as it was */
     else
         kernel_close_plane(p, plane);
     return rc;

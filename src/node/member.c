@@ -48,13 +48,14 @@ static void watch_coordinator(struct member *m, uint64_t now)
     m->said.term = m->term;
 }
 
-static void say_news(const struct member *m, enum member_news news)
+static void say_news(struct member *m, enum member_news news)
 {
     switch (news) {
     case MEMBER_NOTHING:
         break;
     case MEMBER_JOINED:
         say(m, LOG_LEVEL_NOTICE, "joined anew", "its former life is over, and it begins with empty state");
+        m->said.superseded = false;
         break;
     case MEMBER_RULES:
         say(m, LOG_LEVEL_INFO, "has new rules", "locks were divided anew, and it keeps those that it has");
@@ -67,8 +68,9 @@ static void say_news(const struct member *m, enum member_news news)
         say(m, LOG_LEVEL_NOTICE, "gets more locks", "the space has grown");
         break;
     case MEMBER_SUPERSEDED:
-        if (!m->nonce_next)
+        if (!m->said.superseded) /* not for each heartbeat that is refused */
             say(m, LOG_LEVEL_WARNING, "is superseded", "the coordinator says that its life is over: it decides nothing");
+        m->said.superseded = true;
         break;
     }
 }
@@ -347,25 +349,40 @@ void member_send_rejoin(struct member *m)
               sizeof(struct coord_welcome));
 }
 
-/* Whether the member can go on with that configuration: its own one, or with more locks. */
-static bool is_like(struct member *m, const struct rack_config *c)
+/* Whether the member can go on with that configuration: an operator may have restarted the coordinator with other settings. */
+static bool can_take(struct member *m, const struct rack_config *c)
 {
-    struct rack_config mine = m->welcome.said.config;
-    bool more = c->locks > mine.locks;
-    mine.locks = more ? c->locks : mine.locks;
-    if (memcmp(c, &mine, sizeof mine) != 0)
+    m->outdated = !m->adapts && memcmp(c, &m->welcome.said.config, sizeof *c) != 0;
+    return !m->outdated;
+}
+
+/* Takes the welcome, and a roster for as many hosts as there can be now. False: it is of another space, or out of memory. */
+static bool take_anew(struct member *m, const struct coord_welcome *w)
+{
+    struct roster *old = m->roster, *r = old;
+    if (w->config.machines != old->machines)
+        r = roster_make(&w->config, old->ring, old->lives_only);
+    if (!r || !join_take(&m->welcome, w)) {
+        if (r != old)
+            free(r);
         return false;
-    m->outgrown = more && !m->grows;
-    return !m->outgrown;
+    }
+    if (r == old)
+        return true;
+    r->answers = old->answers;
+    r->forged = old->forged;
+    r->unknown = old->unknown;
+    r->untagged = old->untagged;
+    m->roster = r;
+    free(old);
+    return true;
 }
 
 static enum member_news on_welcome(struct member *m, const struct coord_welcome *w, uint64_t now)
 {
     if (!m->nonce_next || now >= m->joining_until_ns || w->packet.head.nonce != m->nonce_next || w->packet.role != m->join.role ||
         w->packet.head.to.port != m->welcome.said.packet.head.to.port ||
-        !rack_rules_fine(&w->rules, (unsigned)max_u64(w->config.racks, 1)) || !is_like(m, &w->config))
-        return MEMBER_NOTHING;
-    if (!join_take(&m->welcome, w))
+        !rack_rules_fine(&w->rules, (unsigned)max_u64(w->config.racks, 1)) || !can_take(m, &w->config) || !take_anew(m, w))
         return MEMBER_NOTHING;
     m->join.nonce = m->nonce_next;
     m->nonce_next = 0;

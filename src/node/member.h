@@ -41,12 +41,12 @@ struct member {
     uint64_t forged;           /* packets in the name of a coordinator that do not know the nonce of this member's JOIN */
     struct roster *roster;     /* the hosts that there are */
     bool superseded;           /* refused: it decides nothing until it has joined anew */
-    bool grows;                /* if the space has more locks than before, the member takes them when it joins anew */
-    bool outgrown;             /* the space has, and the member does not: it must be started again */
+    bool adapts;               /* if the space has other settings than before, the member takes them when it joins anew */
+    bool outdated;             /* the space has, and the member does not: it must be started again */
     struct {
-        bool alone;
+        bool alone, superseded;
         uint64_t term;
-    } said;            /* to the log, of its coordinators */
+    } said;            /* to the log: of its coordinators, and that it is superseded */
     uint64_t locks;    /* of MEMBER_GROWN */
     uint32_t places;   /* version of the lock servers' places that it goes by */
     uint16_t look_for; /* the coordinator asks whether locks name this machine; 0: it does not ask */

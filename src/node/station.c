@@ -158,7 +158,7 @@ int station_open(struct station *s, const struct station_params *p)
         return rc;
     rc = station_adopt(s, &m, p);
     if (!rc) {
-        s->member.grows = true;
+        s->member.adapts = true;
         s->memory_bytes = bytes_of(s);
         s->memory = zeroed(s->memory_bytes);
         rc = s->memory ? 0 : explain(-ENOMEM, "out of memory: the locks take %" PRIu64 " bytes", s->memory_bytes);
@@ -221,6 +221,18 @@ static const struct seal_key *key_for(const struct station *s, const struct pack
     return m && m <= machines ? roster_key(s->member.roster, m) : NULL;
 }
 
+/* A session that has not sent to this switch by its own socket: its request was sent by the host's pool, or came before the switch
+ * started. The place has the port of the session, and the coordinator has told where the host is. */
+static bool find_session(const struct station *s, struct place to, struct net_addr *out)
+{
+    const struct roster *r = s->member.roster;
+    if (!s->is_switch || r->lives_only || !to.machine || to.machine > r->machines || to.port == PORT_POOL || to.port == PORT_SERVER)
+        return false;
+    *out = net_addr_at_port(r->host[to.machine].at, to.port);
+    out->reads = 0;
+    return net_addr_known(*out);
+}
+
 /* *last: the packet goes to its receiver, and not to a station that sends it on. */
 static bool find_address(const struct station *s, const struct packet_head *h, struct net_addr *out, bool *last)
 {
@@ -243,7 +255,7 @@ static bool find_address(const struct station *s, const struct packet_head *h, s
             return net_addr_known(*out);
         }
     *last = true;
-    if (peers_find(s->peers, to, out) || (s->kernel.find && s->kernel.find(s->kernel.ctx, to, out)))
+    if (peers_find(s->peers, to, out) || (s->kernel.find && s->kernel.find(s->kernel.ctx, to, out)) || find_session(s, to, out))
         return true;
     *last = false;
     *out = s->member.welcome.said.switches[0]; /* a server's answer to a host that has not spoken to it */
@@ -317,6 +329,15 @@ static void superseded(struct station *s)
     member_rejoin(&s->member, host_now());
 }
 
+static ONCE void close_gate(struct station *s)
+{
+    struct station_flood *f = &s->flood;
+    f->gate->take_away(f->filter, s->member.udp.fd);
+    f->filter = NULL;
+    log_event(LOG_LEVEL_NOTICE, "flood ended", LOG_TEXT("space", s->member.join.space), LOG_NUMBER("packets", f->filtered),
+              LOG_TEXT("why", "the filter in the kernel has little to refuse"));
+}
+
 static void on_coordinator(struct station *s, const void *data, uint32_t len)
 {
     uint32_t places = s->member.places;
@@ -328,6 +349,9 @@ static void on_coordinator(struct station *s, const void *data, uint32_t len)
         break;
     case MEMBER_JOINED:
         s->counts.joined++;
+        s->parked.count = 0; /* of hosts in a configuration that may be another one now */
+        if (s->flood.filter)
+            close_gate(s); /* it has room for as many hosts as there could be */
         take_config(s, s->config.switch_locks);
         if (!clear_memory(s)) {
             s->member.superseded = true; /* it decides nothing, and tries again */
@@ -649,15 +673,6 @@ static ONCE void open_gate(struct station *s, uint64_t came)
     f->filtered = 0;
     log_event(LOG_LEVEL_WARNING, "flood begins", LOG_TEXT("space", s->member.join.space), LOG_NUMBER("packets", came),
               LOG_TEXT("why", "packets without a right tag: the kernel refuses them from now on"));
-}
-
-static ONCE void close_gate(struct station *s)
-{
-    struct station_flood *f = &s->flood;
-    f->gate->take_away(f->filter, s->member.udp.fd);
-    f->filter = NULL;
-    log_event(LOG_LEVEL_NOTICE, "flood ended", LOG_TEXT("space", s->member.join.space), LOG_NUMBER("packets", f->filtered),
-              LOG_TEXT("why", "the filter in the kernel has little to refuse"));
 }
 
 /* Puts the filter before the socket while there is a flood. It costs honest packets a second check of their tag, so it is not

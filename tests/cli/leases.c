@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two leases, on real processes: clients outlast their coordinator, which is killed for longer than a lock lease; a longer outage
  * ends holds; 'pawl serve' restarts with its own lock server, and holds stay; a lock server is replaced by one elsewhere; the
- * coordinator's disk is full. Lock leases are longer than a busy machine stops a process. */
+ * coordinator restarts with other settings; its disk is full. Lock leases are longer than a busy machine stops a process. */
 #include "client/handle.h"
 #include "tests/shm/space.h"
 
@@ -14,7 +14,7 @@
 
 #define LEASE_S 5
 #define OUTAGE_NS ((LEASE_S + 2) * NS_PER_S)
-#define WORDS_MAX 24
+#define WORDS_MAX 32
 #define CROWD 100 /* hosts, on loopback: 127.0.1.1 and up */
 #define CROWD_TEXT "100"
 #define TRIES 30 /* of a lock server that finds no place yet: one a second */
@@ -85,6 +85,7 @@ static void end(pid_t pid, int how)
 struct rack {
     const char *design, *own, *membership, *tune; /* tune may be null */
     const char *servers;                          /* null: as many as the design needs */
+    const char *locks, *lease, *hosts, *keys;     /* null: 1000, LEASE_S, the default */
     char at[64];                                  /* of the coordinator */
     pid_t coordinator;
 };
@@ -93,20 +94,25 @@ static void coordinate(struct rack *r, bool fresh)
 {
     char lease[16];
     snprintf(lease, sizeof lease, "%d", LEASE_S);
-    const char *words[WORDS_MAX] = {"serve",      "--space", space,  "--listen", r->at, "--design", r->design, "--locks",
-                                    "1000",       "--state", folder, "--lease",  lease, "--own",    r->own,    "--membership-lease",
+    const char *words[WORDS_MAX] = {"serve",      "--space", space,  "--listen", r->at,  "--design",
+                                    r->design,    "--state", folder, "--own",    r->own, "--membership-lease",
                                     r->membership};
+    const struct {
+        const char *option, *value;
+    } others[] = {{"--locks", r->locks ? r->locks : "1000"},
+                  {"--lease", r->lease ? r->lease : lease},
+                  {"--tune", r->tune},
+                  {"--servers", r->servers},
+                  {"--hosts", r->hosts},
+                  {"--keys", r->keys}};
     unsigned n = 0;
     while (words[n])
         n++;
-    if (r->tune) {
-        words[n++] = "--tune";
-        words[n++] = r->tune;
-    }
-    if (r->servers) {
-        words[n++] = "--servers";
-        words[n++] = r->servers;
-    }
+    for (size_t i = 0; i < countof(others); i++)
+        if (others[i].value) {
+            words[n++] = others[i].option;
+            words[n++] = others[i].value;
+        }
     if (fresh)
         words[n] = "--fresh";
     r->coordinator = start(r->at, words);
@@ -443,6 +449,84 @@ static void left_alone(const char *design)
     printf("%s: a granter that has just started was left alone\n", design);
 }
 
+#define FEW "20"
+#define MORE "40"
+#define MANY 30 /* between the two */
+
+static pawl_key key_number(const struct rack *r, unsigned i, char text[16])
+{
+    snprintf(text, 16, "name %u", i);
+    return r->keys ? pawl_id(i) : pawl_name(text);
+}
+
+/* The coordinator restarts with more locks, which the design cannot take while hosts use the space, or with another lease and
+ * another number of hosts. `behind`: lock servers behind FissLock's switch, which has room for a few locks. Lock servers and
+ * switches in processes of their own join anew, by themselves. The client is told that its hold is lost, and others use all locks
+ * that there are now. */
+static void resettle(const char *design, const char *keys, const char *behind, bool grows)
+{
+    bool divided = strstr(design, "-racks") || strstr(design, "-switches"), fission = !strncmp(design, "fisslock", 8);
+    unsigned servers = fission ? (behind ? 1 : 0) : divided ? 2 : 1, switches = !strcmp(design, "srvlock") ? 0 : divided ? 2 : 1;
+    struct rack r = {
+        .design = design, .own = "0", .membership = "6", .locks = FEW, .keys = keys, .servers = behind, .at = "127.0.0.1:0"};
+    pid_t granter[4];
+    char text[16];
+    pawl_grant held, some[MANY];
+    snprintf(space, sizeof space, "settle%d", (int)getpid());
+    coordinate(&r, true);
+    for (unsigned i = 0; i < servers + switches; i++) {
+        char at[64] = "127.0.0.1:0";
+        granter[i] = i < servers ? server(&r, at) : switcher_with(&r, behind ? ROOM : NULL);
+    }
+    pawl *p = client(&r, 2);
+    CHECK_EQ(pawl_timedlock(p, key_number(&r, 1, text), PAWL_EXCLUSIVE, pawl_in(LIMIT_NS), &held), 0);
+    end(r.coordinator, SIGKILL);
+    r.locks = MORE;
+    if (!grows) {
+        r.lease = "3";
+        r.hosts = "100";
+    }
+    coordinate(&r, false);
+    pawl *q = client(&r, 3);
+    for (unsigned i = 0; i < MANY; i++)
+        CHECK_EQ(pawl_timedlock(q, key_number(&r, i, text), PAWL_EXCLUSIVE, pawl_in(2 * LIMIT_NS), &some[i]), 0);
+    CHECK_EQ(pawl_check(p, &held), -PAWL_ELOST);
+    CHECK(some[1].token > held.token);
+    CHECK_EQ(pawl_unlock(p, &held), -PAWL_ELOST);
+    pawl_close(p);
+    pawl_close(q);
+    for (unsigned i = 0; i < servers + switches; i++)
+        end(granter[i], SIGKILL);
+    end(r.coordinator, SIGKILL);
+    printf("%s, %s keys, %s: the space has %s, and its granters go on\n", design, keys ? keys : "named",
+           behind ? "a lock server behind the switch" : "as it is", grows ? "more locks" : "other settings");
+}
+
+/* At once, each in a process of its own: they wait for leases most of the time. */
+static void resettle_all(void)
+{
+    static const struct {
+        const char *design, *keys, *behind;
+        bool grows;
+    } scenes[] = {
+        {"srvlock", NULL, NULL, false},      {"fisslock", NULL, NULL, false},      {"netlock", NULL, NULL, false},
+        {"fisslock", "dense", NULL, true},   {"srvlock", "dense", NULL, true},     {"fisslock", NULL, "1", true},
+        {"fisslock-stay", NULL, NULL, true}, {"fisslock-racks", NULL, NULL, true}, {"netlock-switches", NULL, NULL, true}};
+    pid_t child[countof(scenes)];
+    for (size_t i = 0; i < countof(scenes); i++) {
+        CHECK((child[i] = fork()) >= 0);
+        if (!child[i]) {
+            resettle(scenes[i].design, scenes[i].keys, scenes[i].behind, scenes[i].grows);
+            exit(0);
+        }
+    }
+    for (size_t i = 0; i < countof(scenes); i++) {
+        int status;
+        CHECK_EQ(waitpid(child[i], &status, 0), child[i]);
+        CHECK_EQ(status, 0);
+    }
+}
+
 /* At once, each in a process of its own: they wait for leases most of the time. The locks of `netlock` are all at the server. */
 static void replace_all(void)
 {
@@ -641,6 +725,7 @@ int main(void)
     crowd("fisslock");
     too_long();
     replace_all();
+    resettle_all();
     child_join(child_start(full_disk, NULL));
     remove_folder();
     return 0;

@@ -25,9 +25,9 @@ static void texts(void)
     CHECK_EQ(parse("127.0.0.1,127.0.0.2:8,127.0.0.3:7", &l), 0);
     coord_list_print(&l, text);
     CHECK_STR(text, "127.0.0.1:7, 127.0.0.2:8, 127.0.0.3:7");
-    CHECK_EQ(parse("[::1],127.0.0.2,[::2]:9", &l), 0);
+    CHECK_EQ(parse("[::1],[::3],[::2]:9", &l), 0);
     coord_list_print(&l, text);
-    CHECK_STR(text, "[::1]:9, 127.0.0.2:9, [::2]:9");
+    CHECK_STR(text, "[::1]:9, [::3]:9, [::2]:9");
     CHECK_EQ(coord_list_parse("127.0.0.1:7/space", strlen("127.0.0.1:7"), &l), 0);
     CHECK_EQ(l.count, 1);
     for (unsigned i = 0; i < countof(bad); i++)
@@ -35,6 +35,7 @@ static void texts(void)
             CHECK_FAIL("'%s' was taken for a list of addresses", bad[i]);
     CHECK_EQ(parse("1.1.1.1,1.1.1.2,1.1.1.3,1.1.1.4,1.1.1.5,1.1.1.6,1.1.1.7,1.1.1.8:7", &l), 0);
     CHECK_EQ(parse("1.1.1.1,1.1.1.2,1.1.1.3,1.1.1.4,1.1.1.5,1.1.1.6,1.1.1.7,1.1.1.8,1.1.1.9:7", &l), -E2BIG);
+    CHECK_EQ(parse("[::1],127.0.0.2,[::2]:9", &l), -EAFNOSUPPORT);
     static char longer[1000]; /* than an address can be, at the end and before it */
     memset(longer, 'x', sizeof longer - 1);
     CHECK_EQ(parse(longer, &l), -EINVAL);
