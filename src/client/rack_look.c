@@ -25,11 +25,8 @@ static int ask_coordinator(const struct rack_look *l, struct coord_packet *ask, 
         return net_where_no_space(l->where.space, address);
     if (rc == -ETIMEDOUT)
         return explain(rc, "no coordinator of '%s' answers at %s (start one with 'pawl serve')", l->where.space, address);
-    if (rc == COORD_WRONG_KEY || rc == COORD_NO_KEY)
-        return explain(rc,
-                       rc == COORD_NO_KEY ? "%s: the rack has no key, and this program has one (--key, PAWL_KEY)"
-                                          : "%s: the rack takes packets with its key only (--key FILE, PAWL_KEY)",
-                       address);
+    if (rc && net_where_shut(rc, address))
+        return rc;
     if (rc == -EPROTOTYPE)
         return explain(-PAWL_ENOTSUP, "'%s' at %s is a memory node, which has no coordinator", l->where.space, address);
     return rc ? explain(rc, "cannot ask %s: %s", address, strerror(-rc)) : 0;
@@ -87,15 +84,22 @@ static int ask_host(struct rack_look *l, const struct coord_host *h)
     return rc;
 }
 
-/* The coordinator knows of it first: it says whether this operator may, and logs that. */
-static int announce_break(const struct rack_look *l, const struct rack_claim *c, struct coord_packet ask)
+/* The coordinator knows of it first: it says whether this operator may, logs that, and gives the ticket for the host. */
+static int announce_break(const struct rack_look *l, const struct rack_claim *c, struct coord_packet ask, uint64_t *ticket)
 {
     struct coord_packet answer;
     ask.stamp = c->claim.pid;
     ask.head.index = c->claim.index;
     ask.head.epoch = 0;
+    seal_prove(&l->where.ring, &ask, sizeof ask, &ask.term);
     int rc = ask_coordinator(l, &ask, sizeof ask, COORD_BROKEN, &answer, sizeof answer);
-    return rc || !answer.code ? rc : explain(-EACCES, "the coordinator takes commands from machines of the rack only");
+    if (rc || answer.code == -ENOENT)
+        return rc ? rc : -ENOENT;
+    *ticket = answer.stamp;
+    return answer.code == -EACCES ? explain(-EACCES, "the coordinator takes commands from machines of the rack only")
+           : answer.code == -EAGAIN
+               ? explain(-EAGAIN, "the coordinator has not heard of host %u since it started: try again", c->machine)
+               : answer.code;
 }
 
 int rack_look_break(const struct rack_look *l, const struct rack_claim *c)
@@ -107,9 +111,11 @@ int rack_look_break(const struct rack_look *l, const struct rack_claim *c)
     ask.head.epoch = c->life;
     ask.role = c->claim.session;
     ask.code = (int32_t)c->claim.serial;
-    int rc = announce_break(l, c, ask);
+    uint64_t ticket;
+    int rc = announce_break(l, c, ask, &ticket);
     if (rc)
         return rc;
+    ask.stamp = ticket;
     rc = ask_at(l, c->at, c->life, &ask, COORD_BROKEN, ASK_NS, &answer, sizeof answer);
     if (!rc)
         return answer.code == -ENOENT ? -ENOENT : answer.code ? -EPROTO : 0;

@@ -33,16 +33,17 @@ struct coordinating {
     /* With etcd, where several stand by: */
     const struct coordinating_etcd *etcd; /* null: the state is in a file, or nowhere */
     struct store_etcd store;
-    struct log_limit commands;  /* of operators */
-    struct coord_params params; /* of the service, which is opened whenever this coordinator takes over */
+    struct log_limit refusals, begun; /* of operators' commands */
+    struct coord_params params;       /* of the service, which is opened whenever this coordinator takes over */
     struct state_params state;
     bool leads; /* the service is open */
     int ended;  /* why it ended by itself; 0: it did not */
     pthread_mutex_t looking;
     struct coordinating_status status;
-    struct net_addr own_switch; /* in this process, and yields its place; port 0: there is none */
-    struct watch watch;         /* of the thread that runs */
-    struct limits packets;      /* that one address may send; likewise */
+    struct net_addr own_switch;   /* in this process, and yields its place; port 0: there is none */
+    struct watch watch;           /* of the thread that runs */
+    struct limits packets;        /* that one address may send; likewise */
+    uint64_t refused_commands[2]; /* about the space, by the service: from elsewhere; without the admin key. Atomic */
     struct figures_board board;
 };
 
@@ -149,6 +150,7 @@ struct station {
         uint64_t packets, answers, lost, echoes; /* lost: no address is known for them */
         uint64_t bad, alien, unreadable;         /* dropped: too short or long; of another space; of another version or features */
         uint64_t forged;                         /* dropped: in the name of a machine of the rack, from elsewhere */
+        uint64_t not_admin;                      /* dropped: commands without the admin key */
     } counts;
 };
 

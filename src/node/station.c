@@ -434,8 +434,8 @@ static bool opens(struct station *s, void *data, uint32_t len, struct net_addr f
     return false;
 }
 
-/* A policy that an operator sets. */
-static void say_policy(struct station *s, const void *data, uint32_t len, struct net_addr from)
+/* A policy that an operator sets, or may not set. */
+static ONCE void say_policy(struct station *s, const void *data, uint32_t len, struct net_addr from, bool refused)
 {
     static const char *const names[] = {[NETLOCK_COMMAND_QUOTA] = "quota",
                                         [NETLOCK_COMMAND_RANDOM] = "random allocation",
@@ -443,22 +443,27 @@ static void say_policy(struct station *s, const void *data, uint32_t len, struct
     const struct netlock_packet *p = data;
     struct netlock_command c;
     char at[NET_ADDR_TEXT];
-    uint64_t withheld;
+    uint64_t withheld = 0;
     if (p->head.family != PACKET_NETLOCK || p->head.type != NETLOCK_COMMAND || len != NETLOCK_COMMAND_BYTES)
         return;
     memcpy(&c, p + 1, sizeof c);
-    if (c.kind >= countof(names) || !names[c.kind] || !log_may(&s->commands, host_now(), &withheld))
+    if (c.kind >= countof(names) || !names[c.kind] || (refused && !log_may(&s->commands, host_now(), &withheld)))
         return;
     net_addr_print(from, at);
-    log_event(LOG_LEVEL_NOTICE, "policy command", LOG_TEXT("space", s->member.join.space), LOG_TEXT("from", at),
-              LOG_TEXT("policy", names[c.kind]), LOG_NUMBER("tenant", c.tenant), LOG_NUMBER("value", c.rate),
-              LOG_NUMBER("burst", c.burst), LOG_NUMBER("withheld", withheld), LOG_TEXT("why", "an operator asked for it"));
+    const char *why = refused ? "it came with the cluster's key, and needs the admin key" : "an operator asked for it";
+    log_event(refused ? LOG_LEVEL_WARNING : LOG_LEVEL_NOTICE, refused ? "policy command refused" : "policy command",
+              LOG_TEXT("space", s->member.join.space), LOG_TEXT("from", at),
+              LOG_TEXT("key", seal_role(s->member.roster->ring, !refused)), LOG_TEXT("policy", names[c.kind]),
+              LOG_NUMBER("tenant", c.tenant), LOG_NUMBER("value", c.rate), LOG_NUMBER("burst", c.burst),
+              LOG_NUMBER("withheld", withheld), LOG_TEXT("why", why));
 }
 
-/* Whether an operator's command counts: it repeats a number that this process has told, and that changes with each command. So a
- * recorded packet changes nothing. The operator of one that does not count is told the number. */
-static bool is_new_command(struct station *s, const void *data, uint32_t len, struct net_addr from, const struct seal_key *used)
+/* Whether an operator's command counts: it has the proof of the admin key, if there is one, and repeats a number that this process
+ * has told, and that changes with each command. So a recorded packet changes nothing. The operator of one that does not count is
+ * told why, and the number. */
+static ONCE bool is_command(struct station *s, const void *data, uint32_t len, struct net_addr from, const struct seal_key *used)
 {
+    const struct seal_ring *ring = s->member.roster->ring;
     union {
         struct netlock_packet p;
         uint8_t bytes[NETLOCK_COMMAND_BYTES];
@@ -470,7 +475,11 @@ static bool is_new_command(struct station *s, const void *data, uint32_t len, st
     memcpy(&c, &a.p + 1, sizeof c);
     if (a.p.head.type != NETLOCK_COMMAND || c.kind == NETLOCK_COMMAND_STATUS)
         return true;
-    bool is_new = s->challenge && a.p.stamp == s->challenge;
+    bool may = !ring || seal_proved(ring, &a, sizeof a, sizeof a.p + offsetof(struct netlock_command, proof)),
+         is_new = may && s->challenge && a.p.stamp == s->challenge;
+    s->counts.not_admin += !may;
+    if (!may)
+        say_policy(s, data, len, from, true);
     if (is_new || !s->challenge)
         s->challenge = world_random(&world_real) | 1;
     if (is_new)
@@ -479,7 +488,7 @@ static bool is_new_command(struct station *s, const void *data, uint32_t len, st
     a.p.head.to = a.p.head.from;
     a.p.head.from = (struct place){MACHINE_SWITCH, PORT_POOL};
     a.p.head.index = s->challenge;
-    a.p.stamp = (uint64_t)-COORD_ANEW;
+    a.p.stamp = (uint64_t) - (may ? COORD_ANEW : COORD_ADMIN_ONLY);
     const struct udp_out out = {.to = from, .len = sizeof a, .data = &a, .key = seal_known(used) ? used : NULL};
     udp_send(&s->member.udp, &out, 1);
     return false;
@@ -524,9 +533,9 @@ static void one_packet(struct station *s, void *data, uint32_t len, struct net_a
     if (h->type < FIGURES_TYPES)
         s->counts.in[h->type]++;
     if (unlikely(h->from.machine == MACHINE_OPERATOR)) {
-        if (h->family == PACKET_NETLOCK && !is_new_command(s, data, len, from, &used))
+        if (h->family == PACKET_NETLOCK && !is_command(s, data, len, from, &used))
             return;
-        say_policy(s, data, len, from);
+        say_policy(s, data, len, from, false);
     }
     if (!s->is_switch) {
         s->member.design->server_packet(s->memory, data, len, host_now(), out);
@@ -731,6 +740,7 @@ static void publish(struct station *s, uint64_t now)
                                          .foreign = s->member.foreign,
                                          .forged = s->counts.forged + s->member.forged + s->member.roster->forged,
                                          .unissued = s->member.roster->unknown,
+                                         .not_admin = s->counts.not_admin,
                                          .untagged = s->member.roster->untagged,
                                          .moves = s->is_switch && d->switch_moves ? d->switch_moves(s->memory) : 0,
                                          .family = d->family}};

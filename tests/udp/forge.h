@@ -27,14 +27,14 @@ static struct station *forge_stations[3];
 
 static inline uint64_t forge_refused_by(const struct station *s)
 {
-    return s->counts.forged + s->counts.alien + s->counts.bad + s->counts.unreadable + s->member.forged + s->member.foreign +
-           s->member.roster->forged + s->member.roster->unknown + s->member.roster->untagged;
+    return s->counts.forged + s->counts.not_admin + s->counts.alien + s->counts.bad + s->counts.unreadable + s->member.forged +
+           s->member.foreign + s->member.roster->forged + s->member.roster->unknown + s->member.roster->untagged;
 }
 
 static inline uint64_t forge_refused_by_coordinator(const struct coordinating *c)
 {
     const struct packet_drops *d = &c->service.coordinator.drops;
-    uint64_t sum = d->bad + d->alien + d->stale + d->unreadable + d->forged + d->untagged + d->limited;
+    uint64_t sum = d->bad + d->alien + d->stale + d->unreadable + d->forged + d->untagged + d->limited + d->not_admin;
     for (unsigned i = 0; i < WATCH_REFUSALS; i++)
         sum += c->watch.counts.refused[i];
     return sum;
