@@ -253,6 +253,7 @@ static const struct row rows[] = {
     {"pawl_dropped_packets_total", "", COUNTER, GL("reason=\"forged\"", forged)},
     {"pawl_dropped_packets_total", "", COUNTER, GL("reason=\"life-not-given\"", unissued)},
     {"pawl_dropped_packets_total", "", COUNTER, GL("reason=\"not-admin\"", not_admin)},
+    {"pawl_dropped_packets_total", "", COUNTER, GL("reason=\"limited\"", limited)},
     {"pawl_dropped_packets_total", "", COUNTER, GL("reason=\"no-address\"", unroutable)},
     {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"late\"", counts.dropped)},
     {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"shut-out\"", counts.refused)},

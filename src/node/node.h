@@ -134,8 +134,11 @@ struct station {
     void *apply_ctx;
     const volatile sig_atomic_t *stop;
     struct figures_board board;
-    uint64_t challenge;        /* that the next command repeats; 0: none was told */
+    uint64_t challenge; /* that the next command repeats; 0: none was told */
+    const struct station_desk *desk;
     struct log_limit commands; /* of operators */
+    uint64_t came_ns;          /* when the packets came that it looks at; 0: hosts have no limit */
+    struct log_limit limited;  /* of hosts that send too much */
     /* Where a program in the kernel does most of the work, and this is its control process: null otherwise. */
     struct {
         void *ctx;
@@ -161,7 +164,16 @@ struct station_params {
     bool fresh;            /* nothing was granted before by a server in this place */
     uint64_t spin_ns;
     const struct station_gate *gate; /* null: floods are refused in the process */
+    const struct station_desk *desk; /* null: it obeys no operator, and hosts have no limit */
+    uint64_t host_packets;           /* that one host may send a second; 0: any number */
 };
+
+/* For the station's operator. `command`: whether an operator's packet counts. `limited`: a host sends more than it may. */
+struct station_desk {
+    bool (*command)(struct station *s, const void *data, uint32_t len, struct net_addr from, const struct seal_key *used);
+    void (*limited)(struct station *s, uint16_t machine, struct net_addr from);
+};
+extern const struct station_desk station_desk; /* of daemons */
 
 /* Joins, and begins with empty state. 0, or a negative code, explained. */
 int station_open(struct station *s, const struct station_params *p);
