@@ -5,7 +5,6 @@
 #include "client/net.h"
 #include "client/net_where.h"
 #include "cluster/join.h"
-#include "lib/explain.h"
 #include "world/world.h"
 
 #include <errno.h>
@@ -167,8 +166,9 @@ static int run_rules(struct args_rest *rest)
     }
     char address[COORD_LIST_TEXT];
     coord_list_print(&w.coordinators, address);
-    if (rc && net_where_shut(rc, address))
-        return cli_say("rules", rc == -EACCES || rc == COORD_ADMIN_ONLY ? EXIT_NO : EXIT_UNAVAILABLE, "%s", explained());
+    status = cli_shut("rules", rc, address);
+    if (status)
+        return status;
     if (rc)
         return cli_say("rules", EXIT_UNAVAILABLE, "no coordinator of a space '%s' answers", w.space);
     if (!r.racks)

@@ -123,8 +123,9 @@ static int exchange_with(struct service *s, const struct spaces_ask *ask, struct
             "space", EXIT_UNAVAILABLE,
             "no answer from %s: if a service is there, it may have done what was asked ('pawl space list pawl://%s' says)", s->text,
             s->text);
-    if (rc && net_where_shut(rc, s->text))
-        return cli_say("space", EXIT_UNAVAILABLE, "%s", explained());
+    int shut = cli_shut("space", rc, s->text);
+    if (shut)
+        return shut;
     if (rc)
         return cli_say("space", EXIT_UNAVAILABLE, "no service answers at %s (start one with 'pawl serve')", s->text);
     tame(a);

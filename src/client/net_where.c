@@ -91,14 +91,3 @@ int net_where_no_space(const char *space, const char *address)
                    "there is no space '%s' at %s: the coordinator there has another one; 'pawl space list pawl://%s' lists it",
                    space, address, address);
 }
-
-ONCE int net_where_shut(int rc, const char *address)
-{
-    const char *why = rc == COORD_NO_KEY      ? "the rack has no key, and this program has one (--key, PAWL_KEY)"
-                      : rc == COORD_WRONG_KEY ? "the rack takes packets with its key only (--key FILE, PAWL_KEY)"
-                      : rc == COORD_ADMIN_ONLY
-                          ? "the rack takes commands with its admin key only, which the key file has not (--key FILE, PAWL_KEY)"
-                      : rc == -EACCES ? "commands need the cluster's key, and the key file has a host's"
-                                      : NULL;
-    return why ? explain(rc, "%s: %s", address, why) : 0;
-}

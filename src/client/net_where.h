@@ -26,7 +26,4 @@ int net_where_key(struct net_where *w, const char *path);
 /* -ENOENT: the coordinators at that address have no such space. Explained. */
 int net_where_no_space(const char *space, const char *address);
 
-/* The refusal of a coordinator at that address which is about a key, explained; 0: it is about something else. */
-int net_where_shut(int rc, const char *address);
-
 #endif

@@ -25,8 +25,11 @@ static int ask_coordinator(const struct rack_look *l, struct coord_packet *ask, 
         return net_where_no_space(l->where.space, address);
     if (rc == -ETIMEDOUT)
         return explain(rc, "no coordinator of '%s' answers at %s (start one with 'pawl serve')", l->where.space, address);
-    if (rc && net_where_shut(rc, address))
-        return rc;
+    if (rc == COORD_WRONG_KEY || rc == COORD_NO_KEY)
+        return explain(rc,
+                       rc == COORD_NO_KEY ? "%s: the rack has no key, and this program has one (--key, PAWL_KEY)"
+                                          : "%s: the rack takes packets with its key only (--key FILE, PAWL_KEY)",
+                       address);
     if (rc == -EPROTOTYPE)
         return explain(-PAWL_ENOTSUP, "'%s' at %s is a memory node, which has no coordinator", l->where.space, address);
     return rc ? explain(rc, "cannot ask %s: %s", address, strerror(-rc)) : 0;
@@ -93,6 +96,8 @@ static int announce_break(const struct rack_look *l, const struct rack_claim *c,
     ask.head.epoch = 0;
     seal_prove(&l->where.ring, &ask, sizeof ask, &ask.term);
     int rc = ask_coordinator(l, &ask, sizeof ask, COORD_BROKEN, &answer, sizeof answer);
+    if (rc == COORD_ADMIN_ONLY)
+        return explain(rc, "the rack takes commands with its admin key only, which the key file has not (--key FILE, PAWL_KEY)");
     if (rc || answer.code == -ENOENT)
         return rc ? rc : -ENOENT;
     *ticket = answer.stamp;
@@ -111,7 +116,7 @@ int rack_look_break(const struct rack_look *l, const struct rack_claim *c)
     ask.head.epoch = c->life;
     ask.role = c->claim.session;
     ask.code = (int32_t)c->claim.serial;
-    uint64_t ticket;
+    uint64_t ticket = 0;
     int rc = announce_break(l, c, ask, &ticket);
     if (rc)
         return rc;

@@ -72,7 +72,7 @@ static ONCE const char *take_line(char *line, struct seal_ring *r)
     uint32_t *count = admin ? &r->admins : &r->count;
     if (*count == SEAL_KEYS)
         return "there are more than two keys of a kind";
-    if (!admin && r->count && r->number != n)
+    if (admin ? r->number : (r->count && r->number != n) || (r->admins && n))
         return "its keys are of different kinds or numbers";
     if (!hex || strtok_r(NULL, " \t\r", &rest) || !read_hex(hex, admin ? &r->admin[*count] : &r->key[*count]))
         return "a key has 32 digits of 0-9 and a-f, and is not 0";
@@ -97,10 +97,8 @@ ONCE int key_file_read(const char *path, struct seal_ring *out)
             rc = explain(-EINVAL, "%s:%u: not a key file: %s (see 'pawl key --help')", path, number, fault);
     }
     explicit_bzero(text, sizeof text);
-    if (!rc && r.admins && (!r.count || r.number))
-        rc = explain(-EINVAL, "%s: an admin key stands beside the cluster's key, in the same file", path);
     if (!rc && !r.count)
-        rc = explain(-EINVAL, "%s: there is no key in the file (make one with 'pawl key new')", path);
+        rc = explain(-EINVAL, "%s: there is no key of the cluster or a host in the file (make one with 'pawl key new')", path);
     if (!rc)
         *out = r;
     return rc;

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/seal.h"
 
-/* Purposes of derived keys. */
-enum { SEAL_MEMBER = 1, SEAL_HOST = 2, SEAL_WRAP = 3, SEAL_TICKET = 4 };
-
 struct seal_key seal_derive(const struct seal_key *from, uint64_t purpose, uint64_t a, uint64_t b)
 {
     struct seal_key out;
@@ -28,11 +25,6 @@ struct seal_key seal_member_key(const struct seal_key *cluster, uint64_t number)
 struct seal_key seal_host_key(const struct seal_key *cluster, uint32_t space, uint16_t machine, uint32_t life)
 {
     return seal_derive(cluster, SEAL_HOST, (uint64_t)space << 32 | machine, life);
-}
-
-uint64_t seal_ticket(uint64_t nonce, uint32_t life, uint32_t session, uint32_t serial)
-{
-    return seal_derive(&(struct seal_key){{nonce, life}}, SEAL_TICKET, session, serial).k[0];
 }
 
 struct seal_asker seal_asker(const struct seal_ring *r)

@@ -48,13 +48,19 @@ struct seal_asker {
     uint64_t number;     /* its number, which goes into head.from.port */
 };
 
+/* Purposes of derived keys. */
+enum { SEAL_MEMBER = 1, SEAL_HOST = 2, SEAL_WRAP = 3, SEAL_TICKET = 4 };
+
 /* A key that comes from another one, for one purpose. */
 struct seal_key seal_derive(const struct seal_key *from, uint64_t purpose, uint64_t a, uint64_t b);
 struct seal_key seal_member_key(const struct seal_key *cluster, uint64_t number);
 struct seal_key seal_host_key(const struct seal_key *cluster, uint32_t space, uint16_t machine, uint32_t life);
 
 /* The ticket for the break of that session of a host. */
-uint64_t seal_ticket(uint64_t nonce, uint32_t life, uint32_t session, uint32_t serial);
+static inline uint64_t seal_ticket(uint64_t nonce, uint32_t life, uint32_t session, uint32_t serial)
+{
+    return seal_derive(&(struct seal_key){{nonce, life}}, SEAL_TICKET, session, serial).k[0];
+}
 
 /* The tagging key of a file. */
 struct seal_asker seal_asker(const struct seal_ring *r);

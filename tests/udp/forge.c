@@ -295,6 +295,8 @@ static void by_granter(uint32_t type)
 
 /* ---- the table ---- */
 
+static const char echo_asked[] = "an echo of a stranger"; /* answered in a rack without a key, and to key files of the cluster */
+
 static const struct attack {
     const char *name;
     enum to to;
@@ -348,6 +350,7 @@ static const struct attack {
     {"REFUSED: another coordinator leads", SWITCH, ELSEWHERE, not_leader, 0, 0, true},
     {"an echo's answer", SWITCH, ELSEWHERE, echo_back, ECHO_BACK, 0, true},
     {"an echo's answer, to the lock server", SERVER, ELSEWHERE, echo_back, ECHO_BACK, 0, true},
+    {echo_asked, SWITCH, ELSEWHERE, echo_back, ECHO_ASK, 0, true},
     {"REFUSED: the host's life is over", HOST, ELSEWHERE, said_by_coordinator, COORD_REFUSED, 0, true},
     {"REFUSED, from the host's address", HOST, SAME_MACHINE, said_by_coordinator, COORD_REFUSED, 0, true},
     {"BEAT_ACK of the highest term, to the host", HOST, ELSEWHERE, said_by_coordinator, COORD_BEAT_ACK, 0, true},
@@ -430,11 +433,18 @@ static bool is_command(const struct attack *a)
     return a->make == rules || a->make == break_announced || a->make == break_session || a->make == command;
 }
 
+static bool is_for(const struct attack *a)
+{
+    if (a->name == echo_asked)
+        return tagging == OTHER_CLUSTER || tagging == OTHER_HOST || (tagging == UNTAGGED && rack_ring.count);
+    return (!a->family || a->family == family) && (tagging != CLUSTER || is_command(a));
+}
+
 static unsigned attack_all(pawl *holder, const pawl_grant *g, pawl *rival)
 {
     unsigned count = 0;
     for (unsigned i = 0; i < countof(attacks); i++)
-        if ((!attacks[i].family || attacks[i].family == family) && (tagging != CLUSTER || is_command(&attacks[i]))) {
+        if (is_for(&attacks[i])) {
             attack(&attacks[i], holder, g, rival);
             count++;
         }
