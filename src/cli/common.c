@@ -4,6 +4,7 @@
 #include "client/far.h"
 #include "client/net.h"
 #include "client/segment.h"
+#include "cluster/coordinator.h"
 #include "cluster/nodes.h"
 #include "fabric/shm.h"
 
@@ -57,6 +58,24 @@ int cli_say(const char *command, int status, const char *format, ...)
     fputc('\n', stderr);
     va_end(list);
     return status;
+}
+
+int cli_shut(const char *command, int rc, const char *address)
+{
+    switch (rc) {
+    case COORD_NO_KEY:
+        return cli_say(command, EXIT_UNAVAILABLE, "%s: the rack has no key, and this program has one (--key, PAWL_KEY)", address);
+    case COORD_WRONG_KEY:
+        return cli_say(command, EXIT_UNAVAILABLE, "%s: the rack takes packets with its key only (--key FILE, PAWL_KEY)", address);
+    case COORD_ADMIN_ONLY:
+        return cli_say(command, EXIT_NO,
+                       "%s: the rack takes commands with its admin key only, which the key file has not (--key FILE, PAWL_KEY)",
+                       address);
+    case -EACCES:
+        return cli_say(command, EXIT_NO, "%s: commands need the cluster's key, and the key file has a host's", address);
+    default:
+        return 0;
+    }
 }
 
 int cli_flush(int status)

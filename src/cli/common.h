@@ -25,6 +25,9 @@ int cli_fail(const char *command, int rc);
 /* The same with a sentence of the caller's; returns `status`. */
 int cli_say(const char *command, int status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* The refusal of a coordinator that is about a key: says so, and returns the exit status; 0: it is about something else. */
+int cli_shut(const char *command, int rc, const char *address);
+
 /* Output that was lost, to a full disk for example, is a failure whatever came before. */
 int cli_flush(int status);
 

@@ -160,6 +160,13 @@ int daemon_keys(const struct args *usage, const struct seal_ring **out)
     return 0;
 }
 
+int daemon_host_packets(const struct args *usage, uint64_t packets)
+{
+    if (packets && (packets < ROSTER_PACKETS_LEAST || packets > NS_PER_S))
+        return args_complain(usage, "--host-packets must be 0 or between %u and 1G", ROSTER_PACKETS_LEAST);
+    return 0;
+}
+
 int daemon_checked(const struct daemon_options *o)
 {
     if (!o->check)

@@ -35,6 +35,9 @@ int daemon_checked(const struct daemon_options *o);
 void daemon_runs(void);
 void daemon_end(void);
 
+/* Of the option --host-packets. 0, or the exit status after a complaint. */
+int daemon_host_packets(const struct args *usage, uint64_t packets);
+
 /* Until when a coordinator must have answered. */
 uint64_t daemon_deadline(void);
 

@@ -68,6 +68,9 @@ static int failed(const char *what, int rc)
         return cli_say("policy", EXIT_NO, "%s: the switch at %s is not the active switch, or has just started", what, opts.at);
     if (rc == -EOPNOTSUPP)
         return cli_say("policy", EXIT_NO, "%s: cannot be changed while this switch runs", what);
+    if (rc == COORD_ADMIN_ONLY)
+        return cli_say("policy", EXIT_NO, "%s: the switch at %s takes commands with the admin key only, which the key file has not",
+                       what, opts.at);
     return cli_say("policy", EXIT_NO, "%s was refused: there is no such tenant, or a value is too large", what);
 }
 
@@ -160,7 +163,7 @@ static int run_policy(struct args_rest *rest)
         return exit;
     if (key_file_find(NULL, &ring))
         return cli_say("policy", EXIT_UNAVAILABLE, "%s", explained());
-    target = (struct policy_switch){.at = at, .space = opts.space, .rack = (uint32_t)opts.rack, .asker = seal_asker(&ring)};
+    target = (struct policy_switch){.at = at, .space = opts.space, .rack = (uint32_t)opts.rack, .ring = ring};
     const struct {
         const char *what;
         bool wanted;

@@ -11,7 +11,7 @@ struct policy_switch {
     struct net_addr at;
     const char *space; /* its name */
     uint32_t rack;     /* netlock-switches: its number; else 0 */
-    struct seal_asker asker;
+    struct seal_ring ring;
     uint32_t id; /* short id of the space; 0: not asked for yet */
 };
 

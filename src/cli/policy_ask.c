@@ -32,10 +32,11 @@ static int ask_space(struct policy_switch *s)
 {
     struct coord_packet q, a;
     struct net_addr self;
+    const struct seal_asker asker = seal_asker(&s->ring);
     coord_make(&q, COORD_WHICH, s->space, NULL, world_random(&world_real) | 1);
     int rc = udp_source_for(s->at, &self);
     if (!rc)
-        rc = exchange(s->at, &s->asker, self, &q, sizeof q, COORD_THIS, world_now(&world_real) + PATIENCE_NS, &a, sizeof a);
+        rc = exchange(s->at, &asker, self, &q, sizeof q, COORD_THIS, world_now(&world_real) + PATIENCE_NS, &a, sizeof a);
     if (!rc)
         s->id = a.head.space;
     return rc;
@@ -46,6 +47,7 @@ static int exchange_with(struct policy_switch *s, struct udp *udp, union questio
     static struct udp_batch batch;
     for (uint64_t end = world_now(&world_real) + PATIENCE_NS; world_now(&world_real) < end;) {
         q->p.head.to.port ^= 1; /* the original or its backup: the one that listens there takes its own */
+        seal_prove(&s->ring, q, sizeof *q, &q->c.proof);
         const struct udp_out send = {.to = s->at, .len = sizeof *q, .data = q};
         udp_send(udp, &send, 1);
         unsigned n = udp_wait(udp, &batch, 0, world_now(&world_real) + AGAIN_NS);
@@ -84,8 +86,8 @@ int policy_ask(struct policy_switch *s, const struct netlock_command *c, struct 
                                     .from = {MACHINE_OPERATOR, (uint16_t)world_random(&world_real)},
                                     .to = {MACHINE_SWITCH, PORT_POOL}};
     q.c = *c;
-    udp.key = s->asker.key;
-    udp.opens = seal_known(&s->asker.key);
+    udp.key = seal_asker(&s->ring).key;
+    udp.opens = seal_known(&udp.key);
     rc = exchange_with(s, &udp, &q, out);
     udp_close(&udp);
     return rc;

@@ -60,6 +60,7 @@ static int ask(struct net_where *w, struct coord_ruled *out)
     p.role = (uint32_t)opts.to - 1;
     for (unsigned i = 0;; i++) {
         uint64_t end = world_now(&world_real) + ASK_NS;
+        seal_prove(&w->ring, &p, sizeof p, &p.term);
         int rc = ask_leader(&w->coordinators, 0, w->self, &p, sizeof p, COORD_RULED, end, out, sizeof *out);
         if (rc || out->packet.code != COORD_ANEW || i == ANEW_MAX)
             return rc;
@@ -163,6 +164,11 @@ static int run_rules(struct args_rest *rest)
             break;
         nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
     }
+    char address[COORD_LIST_TEXT];
+    coord_list_print(&w.coordinators, address);
+    status = cli_shut("rules", rc, address);
+    if (status)
+        return status;
     if (rc)
         return cli_say("rules", EXIT_UNAVAILABLE, "no coordinator of a space '%s' answers", w.space);
     if (!r.racks)

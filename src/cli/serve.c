@@ -35,7 +35,7 @@
 static struct {
     struct daemon_options daemon;
     const char *listen, *join, *space, *design, *keys, *state, *store, *tune, *devices, *mode, *pins, *node, *on, *provider;
-    uint64_t locks, group, lease_ns, member_ns, hosts, sessions, holds, servers, own, spin_ns, racks;
+    uint64_t locks, group, lease_ns, member_ns, hosts, sessions, holds, servers, own, spin_ns, racks, host_packets;
     bool fresh, restore, force, json, backup, remove, local, insecure;
     bool space_seen, design_seen, keys_seen, locks_seen, group_seen, lease_seen, member_seen, hosts_seen, sessions_seen, holds_seen,
         servers_seen, own_seen, racks_seen;
@@ -91,6 +91,11 @@ static const struct arg serve_table[] = {
     {"join", 0, ARG_STRING, "ADDRESS:PORT,...", "run a lock server for the rack of that coordinator, or of those, and nothing else",
      &opts.join, NULL},
     {"spin", 0, ARG_DURATION, "S", "poll for packets this long before sleeping; default 0", &opts.spin_ns, NULL},
+    {"host-packets", 0, ARG_U64, "N",
+     "packets that one host may send a lock server or switch of this process a second: more are dropped, and counted; default 0: "
+     "any "
+     "number",
+     &opts.host_packets, NULL},
     {"fresh", 0, ARG_FLAG, NULL,
      "begin a new space: no host holds anything from before, and no name counts; with --join: a server that grants at once",
      &opts.fresh, NULL},
@@ -282,6 +287,8 @@ static struct station_params station_params(void)
         .member = {.space = opts.space, .ring = ring, .deadline = daemon_deadline(), .patient = true, .stop = &cli_signal},
         .fresh = opts.fresh,
         .spin_ns = opts.spin_ns,
+        .desk = &station_desk,
+        .host_packets = opts.host_packets,
         .gate = &gate_in_kernel,
     };
 }
@@ -409,6 +416,7 @@ static int coordinate(const struct design *d, const struct knobs *knobs, enum pa
         .folder = opts.store ? NULL : folder,
         .usual = usual_params(),
         .spin_ns = opts.spin_ns,
+        .host_packets = opts.host_packets,
         .gate = &gate_in_kernel,
         .listen_ns = first ? lease_surely_over(opts.lease_ns) : 0,
         .stop = &cli_signal,
@@ -578,6 +586,9 @@ static int check_kernel(const struct args *usage, const struct design *d)
 /* Options that a memory node has no use for. */
 static int check_memory(const struct args *usage)
 {
+    if (opts.host_packets)
+        return args_complain(usage, "--host-packets is for lock servers and switches, and the design '%s' runs on a memory node",
+                             opts.design);
     if (opts.servers_seen || opts.own_seen || opts.backup || opts.racks_seen || opts.group > 1 || opts.store)
         return args_complain(
             usage, "--servers, --own, --backup, --racks, --group and --store are not for the design '%s': it runs on a memory node",
@@ -643,6 +654,8 @@ static int run_serve(struct args_rest *rest)
     int status = daemon_address(&serve_usage, "listen", opts.listen, &at);
     if (!status && opts.join)
         status = daemon_addresses(&serve_usage, "join", opts.join, &coordinators);
+    if (!status)
+        status = daemon_host_packets(&serve_usage, opts.host_packets);
     const struct design *asked = design_find(opts.design);
     bool has_file = !opts.join && !opts.store && asked && asked->packet;
     if (!status && has_file)

@@ -38,7 +38,7 @@ static bool has_quotas(const struct net_where *w)
 static void print_switch(struct json *j, const struct coord_ruled *r, unsigned i, const struct net_where *w, bool quotas)
 {
     char at[NET_ADDR_TEXT];
-    struct policy_switch s = {.at = r->rack[i].at, .space = w->space, .rack = r->racks ? i + 1 : 0, .asker = seal_asker(&w->ring)};
+    struct policy_switch s = {.at = r->rack[i].at, .space = w->space, .rack = r->racks ? i + 1 : 0, .ring = w->ring};
     net_addr_print(r->rack[i].at, at);
     if (!j) {
         printf("switch %u  at %-21s  life %" PRIu32, i + 1, at, r->rack[i].life);

@@ -94,7 +94,7 @@ static const struct args usage = {
     .after =
         "Faults: loss, duplicate, reorder, delay, partition, pause, crash-client, crash-server, crash-switch, unknown, drift;\n"
         "of a rack's coordinator: crash-coordinator, disk, operator, etcd; of a sender that records packets and sends them\n"
-        "again: replay.\n"
+        "again: replay; of one that forges lives of hosts which no coordinator gave, beside a fault of the coordinator: forge.\n"
         "Capabilities, for one-sided designs: atomic128, masked-swap, masked-cas, masked-faa, cpu-atomic64, cpu-atomic128,\n"
         "order-mixed, order-write-after-read, wait. 'pawl sim --list' says what each design needs.\n"
         "Exit status: 0 no violation was found, 1 an invariant was violated or a client got stuck (the command that\n"

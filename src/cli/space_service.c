@@ -18,6 +18,7 @@
 struct service {
     const struct args *usage;
     struct coord_list at;
+    struct seal_ring ring;
     struct net_addr self;
     char text[COORD_LIST_TEXT];
 };
@@ -38,6 +39,7 @@ static int parse(const char *place, struct service *s, struct spaces_ask *ask)
     if (!named && ask->verb != SPACES_LIST)
         return args_complain(s->usage, "%s does not name a space: pawl://ADDRESS:PORT/SPACE", place);
     s->at = w.coordinators;
+    s->ring = w.ring;
     coord_make(&ask->packet, COORD_SPACE, named ? w.space : "", NULL, world_random(&world_real) | 1);
     coord_list_print(&s->at, s->text);
     s->self = w.self;
@@ -105,6 +107,8 @@ static int exchange_with(struct service *s, const struct spaces_ask *ask, struct
     struct spaces_ask q = *ask;
     int rc = 0;
     for (unsigned i = 0; i < ANEW_MAX; i++) {
+        if (q.verb != SPACES_LIST)
+            seal_prove(&s->ring, &q, sizeof q, &q.packet.term);
         rc = ask_leader(&s->at, 0, s->self, &q.packet, sizeof q, COORD_SPACES, world_now(&world_real) + patience, a, sizeof *a);
         if (rc || a->packet.code != COORD_ANEW)
             break;
@@ -119,6 +123,9 @@ static int exchange_with(struct service *s, const struct spaces_ask *ask, struct
             "space", EXIT_UNAVAILABLE,
             "no answer from %s: if a service is there, it may have done what was asked ('pawl space list pawl://%s' says)", s->text,
             s->text);
+    int shut = cli_shut("space", rc, s->text);
+    if (shut)
+        return shut;
     if (rc)
         return cli_say("space", EXIT_UNAVAILABLE, "no service answers at %s (start one with 'pawl serve')", s->text);
     tame(a);

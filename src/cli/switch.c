@@ -16,7 +16,7 @@
 static struct {
     struct daemon_options daemon;
     const char *listen, *join, *space, *alloc, *priorities, *devices, *mode, *design, *pins, *loop;
-    uint64_t spin_ns, room, rack, locks;
+    uint64_t spin_ns, room, rack, locks, host_packets;
     bool fresh, force, soft, json, room_seen, rack_seen, remove;
 } opts = {.listen = DEFAULT_LISTEN, .space = "default"};
 
@@ -39,6 +39,9 @@ static const struct arg table[] = {
     {"priorities", 0, ARG_STRING, "on|off|N",
      "netlock: a waiting queue per priority, or one for all; N: the N highest of 8 in the switch, others at servers; default off",
      &opts.priorities, NULL},
+    {"host-packets", 0, ARG_U64, "N",
+     "soft: packets that one host may send a second: more are dropped, and counted; default 0: any number", &opts.host_packets,
+     NULL},
     {"spin", 0, ARG_DURATION, "S", "soft: poll for packets this long before sleeping; default 0", &opts.spin_ns, NULL},
     {"mode", 0, ARG_STRING, "MODE", "dev: native or generic; default native where the driver can, but generic on veth", &opts.mode,
      NULL},
@@ -96,9 +99,11 @@ static int check_numbers(void)
         return args_complain(&usage, "--room is for --soft: in the kernel there is room for all locks");
     if (opts.room_seen && (!opts.room || opts.room > ROOM_MAX))
         return args_complain(&usage, "--room must be between 1 and 1G");
+    if (opts.host_packets && !opts.soft)
+        return args_complain(&usage, "--host-packets is for --soft: the program in the kernel counts no packets of hosts");
     if (opts.rack_seen && (!opts.rack || opts.rack > RACKS_MAX))
         return args_complain(&usage, "--rack must be between 1 and %d", RACKS_MAX);
-    return 0;
+    return daemon_host_packets(&usage, opts.host_packets);
 }
 
 /* Before a coordinator is asked for anything. */
@@ -190,6 +195,8 @@ static int run_switch(struct args_rest *rest)
     p.switch_locks = opts.room;
     p.fresh = opts.fresh;
     p.spin_ns = opts.spin_ns;
+    p.desk = &station_desk;
+    p.host_packets = opts.host_packets;
     p.gate = opts.soft ? &gate_in_kernel : NULL;
     status = daemon_begin(&usage, &opts.daemon);
     if (!status)

@@ -247,23 +247,14 @@ static void follow(struct host_header *h, struct net_addr leader)
     __atomic_store_n(&h->beat_ns, 0, __ATOMIC_RELEASE);
 }
 
-/* Whether the packet may be what it says. A coordinator knows the nonce of the host's JOIN. An operator, who breaks a session, is
- * at a machine of the rack: this one, or that of a coordinator, switch or lock server. */
-static bool is_genuine(struct net *n, const struct coord_packet *p, struct net_addr from)
+/* Whether the packet may be what it says. A coordinator knows the nonce of the host's JOIN. An operator, who breaks a session, has
+ * asked the coordinator, and got a ticket. */
+static bool is_genuine(struct net *n, const struct coord_packet *p)
 {
     struct host_header *h = n->host.header;
-    const struct coord_list *l = &h->coordinators;
     bool genuine = !is_answer(p) || p->head.nonce == h->nonce;
-    if (p->head.type == COORD_BREAK && !n->udp.opens) { /* a tag shows that it is an operator's */
-        struct net_addr at;
-        genuine = net_addr_is_localhost(&from) || net_addr_same_ip(from, h->pool);
-        for (unsigned i = 0; i < l->count && i < COORD_LIST_MAX && !genuine; i++)
-            genuine = net_addr_same_ip(from, l->at[i]);
-        for (unsigned i = 0; i < RACKS_MAX && !genuine; i++)
-            genuine = host_switch(h, i, &at) && net_addr_same_ip(from, at);
-        for (unsigned i = 0; i < h->config.servers && !genuine; i++)
-            genuine = host_server(h, i, &at) && net_addr_same_ip(from, at);
-    }
+    if (p->head.type == COORD_BREAK)
+        genuine = p->stamp == seal_ticket(h->nonce, h->life, p->role, (uint32_t)p->code);
     if (!genuine)
         __atomic_add_fetch(&h->forged, 1, __ATOMIC_RELAXED);
     return genuine;
@@ -274,7 +265,7 @@ static void on_coordinator(struct net *n, struct udp *through, const void *data,
 {
     struct host_header *h = n->host.header;
     const struct coord_packet *p = coord_unpadded(data, len) ? coord_check(data, len, 0) : NULL;
-    if (p && !is_genuine(n, p, from))
+    if (p && !is_genuine(n, p))
         return;
     if (p && p->head.type == COORD_WHICH)
         on_which(n, through, p, from);

@@ -87,15 +87,24 @@ static int ask_host(struct rack_look *l, const struct coord_host *h)
     return rc;
 }
 
-/* The coordinator knows of it first: it says whether this operator may, and logs that. */
-static int announce_break(const struct rack_look *l, const struct rack_claim *c, struct coord_packet ask)
+/* The coordinator knows of it first: it says whether this operator may, logs that, and gives the ticket for the host. */
+static int announce_break(const struct rack_look *l, const struct rack_claim *c, struct coord_packet ask, uint64_t *ticket)
 {
     struct coord_packet answer;
     ask.stamp = c->claim.pid;
     ask.head.index = c->claim.index;
     ask.head.epoch = 0;
+    seal_prove(&l->where.ring, &ask, sizeof ask, &ask.term);
     int rc = ask_coordinator(l, &ask, sizeof ask, COORD_BROKEN, &answer, sizeof answer);
-    return rc || !answer.code ? rc : explain(-EACCES, "the coordinator takes commands from machines of the rack only");
+    if (rc == COORD_ADMIN_ONLY)
+        return explain(rc, "the rack takes commands with its admin key only, which the key file has not (--key FILE, PAWL_KEY)");
+    if (rc || answer.code == -ENOENT)
+        return rc ? rc : -ENOENT;
+    *ticket = answer.stamp;
+    return answer.code == -EACCES ? explain(-EACCES, "the coordinator takes commands from machines of the rack only")
+           : answer.code == -EAGAIN
+               ? explain(-EAGAIN, "the coordinator has not heard of host %u since it started: try again", c->machine)
+               : answer.code;
 }
 
 int rack_look_break(const struct rack_look *l, const struct rack_claim *c)
@@ -107,9 +116,11 @@ int rack_look_break(const struct rack_look *l, const struct rack_claim *c)
     ask.head.epoch = c->life;
     ask.role = c->claim.session;
     ask.code = (int32_t)c->claim.serial;
-    int rc = announce_break(l, c, ask);
+    uint64_t ticket = 0;
+    int rc = announce_break(l, c, ask, &ticket);
     if (rc)
         return rc;
+    ask.stamp = ticket;
     rc = ask_at(l, c->at, c->life, &ask, COORD_BROKEN, ASK_NS, &answer, sizeof answer);
     if (!rc)
         return answer.code == -ENOENT ? -ENOENT : answer.code ? -EPROTO : 0;

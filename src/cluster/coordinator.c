@@ -508,15 +508,21 @@ static bool may_ask(const struct coord_packet *p)
     return p->head.type != COORD_JOIN || cluster || (p->role == COORD_HOST && !p->head.from.machine);
 }
 
-/* An operator is about to break a session, which its host does. The coordinator says whether the operator may; its caller keeps
- * that in the log of the service. */
+/* An operator is about to break a session, which its host does. The coordinator says whether the operator may, and gives a ticket,
+ * without which the host does nothing; its caller keeps that in the log of the service. */
 static uint32_t on_break(struct coordinator *c, const struct coord_packet *p, struct net_addr from, void *answer)
 {
     struct coord_packet *a = answer;
+    uint16_t number = p->head.to.machine;
+    const struct coord_member *m = number && number <= c->config.machines ? &c->members[number] : NULL;
     bool may = coord_may_command(c, from);
     c->drops.forged += !may;
     coord_make(a, COORD_BROKEN, c->space, &c->config.identity, p->head.nonce);
-    a->code = may ? 0 : -EACCES;
+    a->code = !may             ? -EACCES
+              : !m || !m->live ? -ENOENT
+              : m->nonce       ? 0
+                               : -EAGAIN; /* it has not heard of the host since it started */
+    a->stamp = a->code ? 0 : seal_ticket(m->nonce, m->life, p->role, (uint32_t)p->code);
     return sizeof *a;
 }
 

@@ -76,6 +76,7 @@
 #define COORD_NOT_LEADER (-EREMOTE)     /* code of REFUSED: this coordinator stands by; `at` says where the leader is, or nothing */
 #define COORD_WRONG_KEY (-EKEYREJECTED) /* code of REFUSED: the packet is not tagged, or with another key. Said without a tag */
 #define COORD_NO_KEY (-ENOKEY)          /* code of REFUSED: the packet is tagged, and the receiver has no key */
+#define COORD_ADMIN_ONLY (-EPERM)       /* the command needs the admin key, and came with the cluster's alone */
 #define COORD_ANEW (-ERESTART)          /* the packet may have been recorded: ask again, and repeat the number of this answer */
 #define COORD_LIVES_AHEAD                                                                                                          \
     4096u /* reserved beyond those that may be used up within two leases: a quarter of an hour of a full disk */
@@ -121,7 +122,8 @@ enum coord_role { COORD_HOST = 1, COORD_SERVER, COORD_SWITCH };
 struct coord_packet {
     struct packet_head head;
     struct rack_identity identity;
-    uint64_t term; /* of the coordinator that sends: its first life, which is above those of all before it; 0: it does not lead */
+    uint64_t term; /* of the coordinator that sends: its first life, which is above those of all before it; 0: it does not lead.
+                      RULES, BREAK, SPACE: the proof that the operator has the admin key (wire/seal.h) */
     uint32_t role;
     int32_t code; /* REFUSED; BEAT: coord_config_sum */
     uint64_t stamp;

@@ -185,7 +185,7 @@ static int find_answer(struct udp_batch *batch, const struct seal_asker *asker, 
         if (!a || a->head.nonce != ask->head.nonce || memcmp(a->space, ask->space, sizeof a->space) != 0)
             continue;
         if (a->head.type == COORD_REFUSED && (a->code == COORD_FOREIGN || a->code == -ENOENT || a->code == -EPROTOTYPE ||
-                                              a->code == -EACCES || is_about_key(a->code)))
+                                              a->code == -EACCES || a->code == COORD_ADMIN_ONLY || is_about_key(a->code)))
             return a->code;
         if (a->head.type == COORD_REFUSED && a->code == COORD_NOT_LEADER) {
             rc = COORD_NOT_LEADER;

@@ -16,6 +16,12 @@ struct roster *roster_make(const struct rack_config *c, const struct seal_ring *
     return r;
 }
 
+void roster_limit(struct roster *r, uint64_t packets_per_s)
+{
+    r->gap_ns = packets_per_s ? max_u64(NS_PER_S / packets_per_s, 1) : 0;
+    r->burst_ns = max_u64(NS_PER_S / 10, 1000 * r->gap_ns);
+}
+
 bool roster_admits(struct roster *r, uint16_t machine, uint32_t life, struct net_addr from)
 {
     struct roster_host *h = &r->host[machine];

@@ -15,6 +15,8 @@ struct roster_host {
     uint32_t which; /* of its keys: the one with which it tags */
     struct net_addr at;
     struct seal_key key[SEAL_KEYS]; /* of that life, by each of the cluster's keys; none: packets are not tagged */
+    uint64_t due_ns;                /* when its packets so far would have come at the rate that it may have */
+    uint64_t limited;               /* packets that were refused since they came too fast */
 };
 
 struct roster {
@@ -28,7 +30,9 @@ struct roster {
     uint64_t forged;           /* packets in the name of a host that came from another address, */
     uint64_t unknown;          /* or with a life that the coordinator has not given, as far as it is known here; */
     uint64_t late;             /* or with a former life of it; */
-    uint64_t untagged;         /* and packets without the tag of their sender's key */
+    uint64_t untagged;         /* and packets without the tag of their sender's key; */
+    uint64_t limited;          /* and those beyond what a host may send: */
+    uint64_t gap_ns, burst_ns; /* one packet in gap_ns (0: any number), and as many at once as come in burst_ns at that rate */
     struct roster_host host[]; /* by number, from 0 on */
 };
 
@@ -44,6 +48,23 @@ static inline bool roster_knows(const struct roster *r, uint16_t machine, uint32
 
 /* The same. Counts the packet if not, and notes that the coordinator is to be asked, unless the life is an old one. */
 bool roster_admits(struct roster *r, uint16_t machine, uint32_t life, struct net_addr from);
+
+/* Sets how many packets one host may send a second; 0: any number. A tenth of a second's may come at once, and at least a thousand.
+ */
+void roster_limit(struct roster *r, uint64_t packets_per_s);
+#define ROSTER_PACKETS_LEAST 100u /* a second: the fewest that a limit leaves, for leases and one client */
+
+/* Whether the host may send one more; if not, the packet is counted. For rosters with a limit. */
+static inline bool roster_takes(struct roster *r, uint16_t machine, uint64_t now)
+{
+    struct roster_host *h = &r->host[machine];
+    uint64_t due = h->due_ns > now ? h->due_ns : now;
+    bool takes = due - now <= r->burst_ns;
+    h->due_ns = takes ? due + r->gap_ns : due;
+    h->limited += !takes;
+    r->limited += !takes;
+    return takes;
+}
 
 /* Opens a packet that a lock server or switch got, with the key of the member in whose name it is. The packet is as it was before
  * it was tagged then. Without keys every packet is open. */

@@ -46,6 +46,14 @@ struct seal_key seals_for_host(const struct seal_ring *ring, unsigned which, con
     return seal_host_key(&ring->key[which], h->space, h->to.machine, h->epoch);
 }
 
+bool seals_admit(const struct seal_ring *ring, const void *data, uint32_t len)
+{
+    const struct coord_packet *p = data;
+    bool command = p->head.family == PACKET_COORDINATOR && len >= sizeof *p && !p->head.from.machine && !p->head.from.port &&
+                   (p->head.type == COORD_BREAK || (p->head.type == COORD_RULES && p->code));
+    return !command || seal_proved(ring, data, sizeof *p, offsetof(struct coord_packet, term));
+}
+
 uint32_t seals_refuse(const void *data, uint32_t len, int code, struct coord_packet *answer)
 {
     struct coord_packet ask;

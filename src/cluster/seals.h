@@ -16,6 +16,10 @@ void seals_hand_out(const struct seal_ring *ring, const struct seal_key *used, c
 /* The key of a packet that a coordinator sends to a host by itself, made with that key of the ring. */
 struct seal_key seals_for_host(const struct seal_ring *ring, unsigned which, const void *packet);
 
+/* Whether an open packet may be obeyed: it is no command that changes something, there is no admin key, or it has the proof.
+ * Commands of other senders than holders of the cluster's key are refused by the coordinator. */
+bool seals_admit(const struct seal_ring *ring, const void *data, uint32_t len);
+
 /* The answer to a question with a wrong tag, or with one where there is no key, without a tag. Its length; 0: none. */
 uint32_t seals_refuse(const void *data, uint32_t len, int code, struct coord_packet *answer);
 

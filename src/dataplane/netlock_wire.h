@@ -183,6 +183,7 @@ struct netlock_command {
     uint32_t kind, tenant;
     uint64_t rate; /* STATUS: what one server serves in a second; tenant: the first whose quota is asked for */
     uint32_t burst, unused;
+    uint64_t proof; /* that the operator has the admin key (wire/seal.h); 0: there is none */
 };
 
 struct netlock_status {

@@ -364,29 +364,50 @@ static void send_answers(struct coordinating *c, const struct service_answer *an
     }
 }
 
-/* Changes by an operator, done or refused: shards that move, sessions that are broken. */
+/* Changes by an operator, done or refused: shards that move, sessions that are broken. Refusals are logged seldom: any sender can
+ * cause them. So are questions about a change that has begun. A command that is to come again, with the number of the answer, is
+ * not refused yet. */
 static void say_command(struct coordinating *c, const struct coord_packet *ask, const void *answer, struct net_addr from,
                         uint64_t now)
 {
     const struct coord_packet *a = answer;
     char at[NET_ADDR_TEXT];
-    uint64_t withheld;
-    bool breaks = ask->head.type == COORD_BREAK;
+    uint64_t withheld = 0;
+    bool breaks = ask->head.type == COORD_BREAK, begun = a->code == -EINPROGRESS;
     if (ask->head.family != PACKET_COORDINATOR || (!breaks && (ask->head.type != COORD_RULES || ask->code != 1)) ||
-        !log_may(&c->commands, now, &withheld))
+        a->code == COORD_ANEW || (a->code && !log_may(begun ? &c->begun : &c->refusals, now, &withheld)))
         return;
-    enum log_level level = a->code ? LOG_LEVEL_WARNING : LOG_LEVEL_NOTICE;
-    const char *why = a->code ? pawl_strerror(a->code) : "an operator asked for it";
+    enum log_level level = a->code && !begun ? LOG_LEVEL_WARNING : LOG_LEVEL_NOTICE;
+    bool shut = a->code == COORD_ADMIN_ONLY;
+    const char *why = shut                ? "it came with the cluster's key, and needs the admin key"
+                      : a->code && !begun ? pawl_strerror(a->code)
+                                          : "an operator asked for it";
+    const char *key = ask->head.from.port ? "host" : seal_role(&c->ring, !shut);
     net_addr_print(from, at);
     if (breaks)
         log_event(level, a->code ? "session not broken" : "session broken", LOG_TEXT("space", c->params.space),
-                  LOG_TEXT("from", at), LOG_NUMBER("host", ask->head.to.machine), LOG_NUMBER("session", ask->role),
-                  LOG_NUMBER("pid", ask->stamp), LOG_NUMBER("lock", ask->head.index), LOG_NUMBER("withheld", withheld),
-                  LOG_TEXT("why", why));
+                  LOG_TEXT("from", at), LOG_TEXT("key", key), LOG_NUMBER("host", ask->head.to.machine),
+                  LOG_NUMBER("session", ask->role), LOG_NUMBER("pid", ask->stamp), LOG_NUMBER("lock", ask->head.index),
+                  LOG_NUMBER("withheld", withheld), LOG_TEXT("why", why));
     else
-        log_event(level, a->code ? "rules not changed" : "rules changed", LOG_TEXT("space", c->params.space), LOG_TEXT("from", at),
+        log_event(level,
+                  begun     ? "rules begin to change"
+                  : a->code ? "rules not changed"
+                            : "rules changed",
+                  LOG_TEXT("space", c->params.space), LOG_TEXT("from", at), LOG_TEXT("key", key),
                   LOG_NUMBER("first", ask->head.index), LOG_NUMBER("end", ask->head.generation),
                   LOG_NUMBER("rack", ask->role + UINT64_C(1)), LOG_NUMBER("withheld", withheld), LOG_TEXT("why", why));
+}
+
+/* A command without the admin key. */
+static void refuse_command(struct coordinating *c, const void *data, uint32_t len, struct net_addr from, const struct seal_key *key)
+{
+    struct coord_packet answer;
+    const struct udp_out out = {.to = from, .len = seals_refuse(data, len, COORD_ADMIN_ONLY, &answer), .data = &answer, .key = key};
+    if (!out.len)
+        return;
+    udp_send(&c->udp, &out, 1);
+    say_command(c, data, &answer, from, host_now());
 }
 
 /* The packets of a batch. How many answers there are. */
@@ -409,7 +430,10 @@ static unsigned take_batch(struct coordinating *c, const struct udp_batch *batch
             c->service.coordinator.drops.limited++;
             continue;
         }
-        if (service_is_for_steward(&c->service, data, len))
+        if (!seals_admit(&c->ring, data, len)) {
+            c->service.coordinator.drops.not_admin++;
+            refuse_command(c, data, batch->packet[i].len, from, &batch->packet[i].key);
+        } else if (service_is_for_steward(&c->service, data, len))
             one_packet(c, data, len, from, key_of(batch, i));
         else if (service_packet(&c->service, data, len, from, host_now(), &answers[count])) {
             answers[count].key = batch->packet[i].key;
@@ -459,6 +483,8 @@ static void publish_figures(struct coordinating *c, unsigned hosts)
         f->keys = k->directory ? k->directory->used : 0;
         f->locks = k->config.locks;
         f->drops = k->drops;
+        f->drops.forged += __atomic_load_n(&c->refused_commands[0], __ATOMIC_ACQUIRE);
+        f->drops.not_admin += __atomic_load_n(&c->refused_commands[1], __ATOMIC_ACQUIRE);
         f->granters = watch_granters(&c->watch);
         f->granters_wanted = k->config.servers + (switches ? max_u64(k->config.racks, 1) : 0);
         f->appends_failed = s->failed;

@@ -36,6 +36,7 @@ struct granter_figures {
     uint64_t bad, alien, unreadable, foreign, stale; /* dropped */
     uint64_t untagged;                               /* likewise: without the tag of their sender's key */
     uint64_t forged, unissued;                       /* likewise: in the name of another member; of a life that was not given */
+    uint64_t not_admin, limited;                     /* likewise: commands without the admin key; more than a host may send */
     uint64_t in[FIGURES_TYPES], out[FIGURES_TYPES];  /* lock packets by type */
     uint64_t grants[GRANT_DECIDERS];
     uint64_t moves; /* of locks between switch and servers */

@@ -204,6 +204,8 @@ static int start_granter(struct hosting *h, struct hosted *s, unsigned n, bool f
                                                    .stop = &s->stop_granters},
                                         .fresh = fresh,
                                         .spin_ns = h->p->spin_ns,
+                                        .desk = &station_desk,
+                                        .host_packets = h->p->host_packets,
                                         .gate = h->p->gate};
     s->place[n] = g->params.member.at;
     if (s->decider)

@@ -22,6 +22,7 @@ struct hosting_params {
     const char *folder;                   /* of further spaces' states; null: there are none */
     struct coord_params usual;            /* of spaces that are created, unless the operator says otherwise */
     uint64_t spin_ns;
+    uint64_t host_packets;           /* as station_params has it */
     const struct station_gate *gate; /* of own granters */
     uint64_t listen_ns;              /* of a new state: for so long members of a former space are listened for; 0: as usual */
     volatile sig_atomic_t *stop;

@@ -395,7 +395,7 @@ static int execute(struct hosting *h, const struct spaces_ask *q, struct spaces_
 }
 
 /* Operators' commands that change something, done or refused. */
-static void say_command(const struct spaces_ask *q, int code, struct net_addr from)
+static void say_command(const struct hosting *h, const struct spaces_ask *q, int code, struct net_addr from)
 {
     static const char *const verbs[] = {[SPACES_CREATE] = "created", [SPACES_DROP] = "dropped", [SPACES_GROW] = "grown"};
     char event[64], space[COORD_NAME_LEN + 1], at[NET_ADDR_TEXT];
@@ -403,18 +403,23 @@ static void say_command(const struct spaces_ask *q, int code, struct net_addr fr
     snprintf(event, sizeof event, "space %s%s", code ? "not " : "", verb);
     snprintf(space, sizeof space, "%.*s", COORD_NAME_LEN, q->packet.space);
     net_addr_print(from, at);
+    const char *key = q->packet.head.from.port ? "host" : seal_role(&h->p->ring, code != COORD_ADMIN_ONLY);
     log_event(code ? LOG_LEVEL_WARNING : LOG_LEVEL_NOTICE, event, LOG_TEXT("space", space), LOG_TEXT("from", at),
-              LOG_TEXT("why", code ? explained() : "an operator asked for it"));
+              LOG_TEXT("key", key), LOG_TEXT("why", code ? explained() : "an operator asked for it"));
 }
 
+static const char not_admin[] = "spaces are changed with the admin key only, which the key file has not";
+
 /* Why this sender may only list spaces; null: it may change them, too. With a key a holder of the cluster's may, whose number is 0,
- * without one a program on the service's machine. */
+ * and who has the admin key if there is one; without one a program on the service's machine. */
 static const char *why_not(const struct hosting *h, const struct spaces_ask *q, struct net_addr from)
 {
     const struct place *by = &q->packet.head.from;
     struct net_addr self;
+    if (h->p->ring.count && (by->machine || by->port))
+        return "spaces are changed with the cluster's key only, and not with a host's";
     if (h->p->ring.count)
-        return by->machine || by->port ? "spaces are changed with the cluster's key only, and not with a host's" : NULL;
+        return seal_proved(&h->p->ring, q, sizeof *q, offsetof(struct spaces_ask, packet.term)) ? NULL : not_admin;
     bool here = !udp_source_for(from, &self) && net_addr_same_ip(self, from);
     return here ? NULL : "the service has no key: its spaces are changed on its own machine only";
 }
@@ -432,17 +437,19 @@ static void do_command(struct hosting *h, const struct spaces_ask *q, struct net
 {
     h->challenge = world_random(&world_real) | 1;
     a->packet.code = execute(h, q, a);
-    say_command(q, a->packet.code, from);
+    say_command(h, q, a->packet.code, from);
 }
 
-/* Any sender can ask for that: seldom in the log. */
+/* Any sender can ask for that: seldom in the log. The coordinator of the space counts it, or the first one. */
 static void refuse_command(struct hosting *h, const struct spaces_ask *q, const char *why, struct net_addr from,
                            struct spaces_answer *a)
 {
+    struct hosted *s = hosting_find(h, q->packet.space);
     uint64_t withheld;
-    a->packet.code = explain(-EACCES, "%s", why);
+    a->packet.code = explain(why == not_admin ? COORD_ADMIN_ONLY : -EACCES, "%s", why);
+    __atomic_add_fetch(&(s ? s : h->space[0])->c.refused_commands[why == not_admin], 1, __ATOMIC_RELEASE);
     if (log_may(&h->refusals, host_now(), &withheld))
-        say_command(q, a->packet.code, from);
+        say_command(h, q, a->packet.code, from);
 }
 
 void hosting_answer(struct hosting *h, const void *data, uint32_t len, struct net_addr from, const struct seal_key *key)

@@ -33,16 +33,17 @@ struct coordinating {
     /* With etcd, where several stand by: */
     const struct coordinating_etcd *etcd; /* null: the state is in a file, or nowhere */
     struct store_etcd store;
-    struct log_limit commands;  /* of operators */
-    struct coord_params params; /* of the service, which is opened whenever this coordinator takes over */
+    struct log_limit refusals, begun; /* of operators' commands */
+    struct coord_params params;       /* of the service, which is opened whenever this coordinator takes over */
     struct state_params state;
     bool leads; /* the service is open */
     int ended;  /* why it ended by itself; 0: it did not */
     pthread_mutex_t looking;
     struct coordinating_status status;
-    struct net_addr own_switch; /* in this process, and yields its place; port 0: there is none */
-    struct watch watch;         /* of the thread that runs */
-    struct limits packets;      /* that one address may send; likewise */
+    struct net_addr own_switch;   /* in this process, and yields its place; port 0: there is none */
+    struct watch watch;           /* of the thread that runs */
+    struct limits packets;        /* that one address may send; likewise */
+    uint64_t refused_commands[2]; /* about the space, by the service: from elsewhere; without the admin key. Atomic */
     struct figures_board board;
 };
 
@@ -133,8 +134,11 @@ struct station {
     void *apply_ctx;
     const volatile sig_atomic_t *stop;
     struct figures_board board;
-    uint64_t challenge;        /* that the next command repeats; 0: none was told */
+    uint64_t challenge; /* that the next command repeats; 0: none was told */
+    const struct station_desk *desk;
     struct log_limit commands; /* of operators */
+    uint64_t came_ns;          /* when the packets came that it looks at; 0: hosts have no limit */
+    struct log_limit limited;  /* of hosts that send too much */
     /* Where a program in the kernel does most of the work, and this is its control process: null otherwise. */
     struct {
         void *ctx;
@@ -149,6 +153,7 @@ struct station {
         uint64_t packets, answers, lost, echoes; /* lost: no address is known for them */
         uint64_t bad, alien, unreadable;         /* dropped: too short or long; of another space; of another version or features */
         uint64_t forged;                         /* dropped: in the name of a machine of the rack, from elsewhere */
+        uint64_t not_admin;                      /* dropped: commands without the admin key */
     } counts;
 };
 
@@ -159,7 +164,16 @@ struct station_params {
     bool fresh;            /* nothing was granted before by a server in this place */
     uint64_t spin_ns;
     const struct station_gate *gate; /* null: floods are refused in the process */
+    const struct station_desk *desk; /* null: it obeys no operator, and hosts have no limit */
+    uint64_t host_packets;           /* that one host may send a second; 0: any number */
 };
+
+/* For the station's operator. `command`: whether an operator's packet counts. `limited`: a host sends more than it may. */
+struct station_desk {
+    bool (*command)(struct station *s, const void *data, uint32_t len, struct net_addr from, const struct seal_key *used);
+    void (*limited)(struct station *s, uint16_t machine, struct net_addr from);
+};
+extern const struct station_desk station_desk; /* of daemons */
 
 /* Joins, and begins with empty state. 0, or a negative code, explained. */
 int station_open(struct station *s, const struct station_params *p);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cluster/host.h"
-#include "dataplane/netlock_wire.h"
 #include "designs/packet/parts.h"
 #include "node/node.h"
 #include "wire/many.h"
@@ -135,6 +134,9 @@ int station_adopt(struct station *s, const struct member *m, const struct statio
     s->spin_ns = p->spin_ns;
     s->stop = p->member.stop;
     s->flood.gate = m->roster && m->roster->ring ? p->gate : NULL;
+    s->desk = p->desk;
+    if (m->roster && p->desk)
+        roster_limit(m->roster, p->host_packets);
     if (!m->design || (s->is_switch ? !m->design->switch_packet : !m->design->server_packet))
         return explain(-PAWL_ENOTSUP, "the design '%s' has no %s", m->welcome.said.design,
                        s->is_switch ? "switch" : "lock servers");
@@ -432,6 +434,15 @@ static bool is_admitted(struct station *s, const struct packet_head *h, struct n
     return may;
 }
 
+/* Whether the packet is within what its host may send. */
+static bool is_within_limit(struct station *s, uint16_t machine, struct net_addr from)
+{
+    if (!machine || machine > s->member.roster->machines || roster_takes(s->member.roster, machine, s->came_ns))
+        return true;
+    s->desk->limited(s, machine, from);
+    return false;
+}
+
 /* The packet may be that of a host of which the coordinator has not told yet. */
 static void park(struct station *s, const struct packet_head *h, uint32_t len, struct net_addr from, bool opened)
 {
@@ -455,57 +466,6 @@ static bool opens(struct station *s, void *data, uint32_t len, struct net_addr f
         park(s, h, len, from, false);
     else
         r->untagged++;
-    return false;
-}
-
-/* A policy that an operator sets. */
-static void say_policy(struct station *s, const void *data, uint32_t len, struct net_addr from)
-{
-    static const char *const names[] = {[NETLOCK_COMMAND_QUOTA] = "quota",
-                                        [NETLOCK_COMMAND_RANDOM] = "random allocation",
-                                        [NETLOCK_COMMAND_PRIORITIES] = "priorities"};
-    const struct netlock_packet *p = data;
-    struct netlock_command c;
-    char at[NET_ADDR_TEXT];
-    uint64_t withheld;
-    if (p->head.family != PACKET_NETLOCK || p->head.type != NETLOCK_COMMAND || len != NETLOCK_COMMAND_BYTES)
-        return;
-    memcpy(&c, p + 1, sizeof c);
-    if (c.kind >= countof(names) || !names[c.kind] || !log_may(&s->commands, host_now(), &withheld))
-        return;
-    net_addr_print(from, at);
-    log_event(LOG_LEVEL_NOTICE, "policy command", LOG_TEXT("space", s->member.join.space), LOG_TEXT("from", at),
-              LOG_TEXT("policy", names[c.kind]), LOG_NUMBER("tenant", c.tenant), LOG_NUMBER("value", c.rate),
-              LOG_NUMBER("burst", c.burst), LOG_NUMBER("withheld", withheld), LOG_TEXT("why", "an operator asked for it"));
-}
-
-/* Whether an operator's command counts: it repeats a number that this process has told, and that changes with each command. So a
- * recorded packet changes nothing. The operator of one that does not count is told the number. */
-static bool is_new_command(struct station *s, const void *data, uint32_t len, struct net_addr from, const struct seal_key *used)
-{
-    union {
-        struct netlock_packet p;
-        uint8_t bytes[NETLOCK_COMMAND_BYTES];
-    } a;
-    struct netlock_command c;
-    if (len != sizeof a)
-        return true; /* which the switch says is none */
-    memcpy(&a, data, sizeof a);
-    memcpy(&c, &a.p + 1, sizeof c);
-    if (a.p.head.type != NETLOCK_COMMAND || c.kind == NETLOCK_COMMAND_STATUS)
-        return true;
-    bool is_new = s->challenge && a.p.stamp == s->challenge;
-    if (is_new || !s->challenge)
-        s->challenge = world_random(&world_real) | 1;
-    if (is_new)
-        return true;
-    a.p.head.type = NETLOCK_COMMANDED;
-    a.p.head.to = a.p.head.from;
-    a.p.head.from = (struct place){MACHINE_SWITCH, PORT_POOL};
-    a.p.head.index = s->challenge;
-    a.p.stamp = (uint64_t)-COORD_ANEW;
-    const struct udp_out out = {.to = from, .len = sizeof a, .data = &a, .key = seal_known(used) ? used : NULL};
-    udp_send(&s->member.udp, &out, 1);
     return false;
 }
 
@@ -537,6 +497,8 @@ static void one_packet(struct station *s, void *data, uint32_t len, struct net_a
         park(s, h, len, from, true);
         return;
     }
+    if (unlikely(s->came_ns) && !is_within_limit(s, h->from.machine, from))
+        return;
     bool known =
         h->from.machine && (h->from.machine <= s->member.welcome.said.config.machines || h->from.machine == MACHINE_OPERATOR);
     if (known && !(s->member.design->relayed && s->member.design->relayed(data, len)))
@@ -547,10 +509,9 @@ static void one_packet(struct station *s, void *data, uint32_t len, struct net_a
         return; /* HERE */
     if (h->type < FIGURES_TYPES)
         s->counts.in[h->type]++;
-    if (unlikely(h->from.machine == MACHINE_OPERATOR)) {
-        if (h->family == PACKET_NETLOCK && !is_new_command(s, data, len, from, &used))
-            return;
-        say_policy(s, data, len, from);
+    if (unlikely(h->from.machine == MACHINE_OPERATOR) && !(s->desk && s->desk->command(s, data, len, from, &used))) {
+        s->counts.forged += !s->desk;
+        return;
     }
     if (!s->is_switch) {
         s->member.design->server_packet(s->memory, data, len, host_now(), out);
@@ -746,6 +707,8 @@ static void publish(struct station *s, uint64_t now)
                                          .foreign = s->member.foreign,
                                          .forged = s->counts.forged + s->member.forged + s->member.roster->forged,
                                          .unissued = s->member.roster->unknown,
+                                         .not_admin = s->counts.not_admin,
+                                         .limited = s->member.roster->limited,
                                          .untagged = s->member.roster->untagged,
                                          .moves = s->is_switch && d->switch_moves ? d->switch_moves(s->memory) : 0,
                                          .family = d->family}};
@@ -787,6 +750,7 @@ void station_run(struct station *s)
         unsigned n = udp_wait(&s->member.udp, batch, s->spin_ns, next);
         unsigned echoes = 0;
         uint64_t answers = s->member.roster->answers;
+        s->came_ns = s->member.roster->gap_ns ? host_now() : 0;
         changing(s, true);
         for (unsigned i = 0; i < n; i++) {
             if (is_echo(s, batch->packet[i].data, batch->packet[i].len)) {

@@ -159,14 +159,15 @@ static void look_at_granter(struct watch *w, struct watch_granter *g, const stru
 static void look_at_drops(struct watch *w, const struct coordinator *k, uint64_t now)
 {
     const struct packet_drops *d = &k->drops, *b = &w->drops;
-    uint64_t withheld, all = d->bad + d->alien + d->stale + d->unreadable + d->forged + d->untagged + d->limited,
-                       before = b->bad + b->alien + b->stale + b->unreadable + b->forged + b->untagged + b->limited;
+    uint64_t withheld, all = d->bad + d->alien + d->stale + d->unreadable + d->forged + d->untagged + d->limited + d->not_admin,
+                       before = b->bad + b->alien + b->stale + b->unreadable + b->forged + b->untagged + b->limited + b->not_admin;
     if (all == before || !log_may(&w->dropping, now, &withheld))
         return;
     log_event(LOG_LEVEL_WARNING, "packets dropped", LOG_TEXT("space", k->space), LOG_NUMBER("bad", d->bad - b->bad),
               LOG_NUMBER("alien", d->alien - b->alien), LOG_NUMBER("stale", d->stale - b->stale),
               LOG_NUMBER("unreadable", d->unreadable - b->unreadable), LOG_NUMBER("forged", d->forged - b->forged),
               LOG_NUMBER("untagged", d->untagged - b->untagged), LOG_NUMBER("limited", d->limited - b->limited),
+              LOG_NUMBER("not_admin", d->not_admin - b->not_admin),
               LOG_TEXT("why",
                        "they are malformed, late, of another space or version, not from the member in whose name they are, or "
                        "too many"));

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FILE_BYTES 4096u /* two keys and comments */
+#define FILE_BYTES 4096u /* four keys and comments */
 #define HEX_DIGITS 32u
 
 /* ---- reading ---- */
@@ -55,28 +55,30 @@ static bool read_hex(const char *text, struct seal_key *out)
 }
 
 /* One line without its comment. Null, or what is wrong. */
-static const char *take_line(char *line, struct seal_ring *r)
+static ONCE const char *take_line(char *line, struct seal_ring *r)
 {
     char *rest = line, *kind = strtok_r(line, " \t\r", &rest), *number = NULL, *end;
     if (!kind)
         return NULL;
-    bool host = !strcmp(kind, "host");
-    if (!host && strcmp(kind, "cluster") != 0)
-        return "a line begins with 'cluster' or 'host'";
+    bool host = !strcmp(kind, "host"), admin = !strcmp(kind, "admin");
+    if (!host && !admin && strcmp(kind, "cluster") != 0)
+        return "a line begins with 'cluster', 'host' or 'admin'";
     if (host)
         number = strtok_r(NULL, " \t\r", &rest);
     unsigned long n = number ? strtoul(number, &end, 10) : 0;
     if (host && (!number || *end || !n || n > KEY_NUMBER_MAX))
         return "the number of a host's key is between 1 and 65535";
     const char *hex = strtok_r(NULL, " \t\r", &rest);
-    if (r->count == SEAL_KEYS)
-        return "there are more than two keys";
-    if (r->count && r->number != n)
+    uint32_t *count = admin ? &r->admins : &r->count;
+    if (*count == SEAL_KEYS)
+        return "there are more than two keys of a kind";
+    if (admin ? r->number : (r->count && r->number != n) || (r->admins && n))
         return "its keys are of different kinds or numbers";
-    if (!hex || strtok_r(NULL, " \t\r", &rest) || !read_hex(hex, &r->key[r->count]))
+    if (!hex || strtok_r(NULL, " \t\r", &rest) || !read_hex(hex, admin ? &r->admin[*count] : &r->key[*count]))
         return "a key has 32 digits of 0-9 and a-f, and is not 0";
-    r->number = (uint32_t)n;
-    r->count++;
+    if (!admin)
+        r->number = (uint32_t)n;
+    ++*count;
     return NULL;
 }
 
@@ -96,7 +98,7 @@ ONCE int key_file_read(const char *path, struct seal_ring *out)
     }
     explicit_bzero(text, sizeof text);
     if (!rc && !r.count)
-        rc = explain(-EINVAL, "%s: there is no key in the file (make one with 'pawl key new')", path);
+        rc = explain(-EINVAL, "%s: there is no key of the cluster or a host in the file (make one with 'pawl key new')", path);
     if (!rc)
         *out = r;
     return rc;
@@ -111,16 +113,18 @@ int key_file_find(const char *path, struct seal_ring *out)
 
 /* ---- writing ---- */
 
-int key_file_write(const char *path, const struct seal_ring *r)
+ONCE int key_file_write(const char *path, const struct seal_ring *r)
 {
     char text[FILE_BYTES];
     size_t used = (size_t)snprintf(text, sizeof text, "# A key of pawl. Keep it secret: see 'pawl key --help'.\n");
-    for (unsigned i = 0; i < r->count; i++) {
-        char kind[32] = "cluster";
+    for (unsigned i = 0; i < r->count + r->admins; i++) {
+        bool admin = i >= r->count;
+        const struct seal_key *key = admin ? &r->admin[i - r->count] : &r->key[i];
+        char kind[32];
+        snprintf(kind, sizeof kind, "%s", admin ? "admin" : "cluster");
         if (r->number)
             snprintf(kind, sizeof kind, "host %u", r->number);
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s %016" PRIx64 "%016" PRIx64 "\n", kind, r->key[i].k[0],
-                                 r->key[i].k[1]);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s %016" PRIx64 "%016" PRIx64 "\n", kind, key->k[0], key->k[1]);
     }
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     int rc = fd < 0 ? -errno : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Key files: text, with a key a line, up to two. "cluster HEX": the cluster's; "host N HEX": member key N, for a host. '#' begins a
- * comment. Only the owner may read one. */
+/* Key files: text, with a key a line, up to two of a kind. "cluster HEX": the cluster's, beside which "admin HEX" may stand; "host
+ * N HEX": member key N, for a host. '#' begins a comment. Only the owner may read one. */
 #ifndef PAWL_WIRE_KEY_FILE_H
 #define PAWL_WIRE_KEY_FILE_H
 

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/seal.h"
 
-/* Purposes of derived keys. */
-enum { SEAL_MEMBER = 1, SEAL_HOST = 2, SEAL_WRAP = 3 };
-
 struct seal_key seal_derive(const struct seal_key *from, uint64_t purpose, uint64_t a, uint64_t b)
 {
     struct seal_key out;
@@ -80,6 +77,27 @@ bool seal_open_any(const struct seal_ring *r, void *data, uint32_t len, uint16_t
             return true;
     }
     return false;
+}
+
+ONCE void seal_prove(const struct seal_ring *r, void *data, uint32_t len, uint64_t *proof)
+{
+    *proof = 0;
+    if (r->admins)
+        *proof = seal_tag_of(&r->admin[0], data, len);
+}
+
+ONCE bool seal_proved(const struct seal_ring *r, const void *data, uint32_t len, uint32_t proof_at)
+{
+    _Alignas(8) uint8_t bytes[PACKET_MAX];
+    uint64_t proof;
+    bool proved = !r->admins;
+    assert(len <= sizeof bytes && proof_at + sizeof proof <= len);
+    memcpy(bytes, data, len);
+    memcpy(&proof, bytes + proof_at, sizeof proof);
+    memset(bytes + proof_at, 0, sizeof proof);
+    for (unsigned i = 0; i < r->admins && !proved; i++)
+        proved = proof == seal_tag_of(&r->admin[i], bytes, len);
+    return proved;
 }
 
 static uint64_t trail_tag(const struct seal_key *k, const uint8_t *data, uint32_t len, uint64_t number)

@@ -8,7 +8,11 @@
  *   host key         of a host's number and life in a space. The coordinator gives it to the host at joining, wrapped with the
  *                    member key. It tags every packet to and from the host, so that no host can speak for another.
  *
- * A key file has up to two keys: the first tags, both are accepted. docs/operating.md says what that protects from. */
+ *   admin key        beside the cluster's, and independent of it, in the files of operators and of the daemons that obey them. An
+ *                    operator's command is tagged as every packet, and has a proof made with the admin key.
+ *   ticket           by which a host knows that the coordinator allows the break of a session: from the nonce of the host's JOIN.
+ *
+ * A key file has up to two keys of a kind: the first tags, both are accepted. docs/operating.md says what that protects from. */
 #ifndef PAWL_WIRE_SEAL_H
 #define PAWL_WIRE_SEAL_H
 
@@ -34,6 +38,8 @@ struct seal_ring {
     uint32_t count;  /* of keys; 0: packets are not tagged */
     uint32_t number; /* 0: the cluster's keys; else member keys of this number */
     struct seal_key key[SEAL_KEYS];
+    uint32_t admins; /* admin keys; 0: commands need the cluster's key alone */
+    struct seal_key admin[SEAL_KEYS];
 };
 
 /* By which a program asks that has joined nothing. */
@@ -42,10 +48,19 @@ struct seal_asker {
     uint64_t number;     /* its number, which goes into head.from.port */
 };
 
+/* Purposes of derived keys. */
+enum { SEAL_MEMBER = 1, SEAL_HOST = 2, SEAL_WRAP = 3, SEAL_TICKET = 4 };
+
 /* A key that comes from another one, for one purpose. */
 struct seal_key seal_derive(const struct seal_key *from, uint64_t purpose, uint64_t a, uint64_t b);
 struct seal_key seal_member_key(const struct seal_key *cluster, uint64_t number);
 struct seal_key seal_host_key(const struct seal_key *cluster, uint32_t space, uint16_t machine, uint32_t life);
+
+/* The ticket for the break of that session of a host. */
+static inline uint64_t seal_ticket(uint64_t nonce, uint32_t life, uint32_t session, uint32_t serial)
+{
+    return seal_derive(&(struct seal_key){{nonce, life}}, SEAL_TICKET, session, serial).k[0];
+}
 
 /* The tagging key of a file. */
 struct seal_asker seal_asker(const struct seal_ring *r);
@@ -95,6 +110,21 @@ static inline bool seal_open(const struct seal_key *k, void *data, uint32_t len)
     h->tag = 0;
     return true;
 }
+
+/* ---- proofs of the admin key ---- */
+
+/* Sets the proof of an operator's command, which lies in the packet; 0: there is no admin key. The packet does not change after it,
+ * but for its tag. */
+void seal_prove(const struct seal_ring *r, void *data, uint32_t len, uint64_t *proof);
+
+/* The kind of key with which an operator's command came, for the log. `proved`: with the proof that was needed. */
+static inline const char *seal_role(const struct seal_ring *r, bool proved)
+{
+    return !r || !r->count ? "none" : r->admins && proved ? "admin" : "cluster";
+}
+
+/* Whether the command of an open packet counts: the proof, which lies at that offset, is right, or none is needed. */
+bool seal_proved(const struct seal_ring *r, const void *data, uint32_t len, uint32_t proof_at);
 
 /* ---- datagrams without a head: a memory node's ---- */
 

@@ -21,6 +21,7 @@ static const char *const names[FAULT_KINDS] = {
     [FAULT_OPERATOR] = "operator",
     [FAULT_ETCD] = "etcd",
     [FAULT_REPLAY] = "replay",
+    [FAULT_FORGE] = "forge",
 };
 
 const char *fault_name(unsigned kind)

@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint32_t faults = 0;
     CHECK(text);
     if (faults_parse(text, &faults))
-        CHECK(!(faults & ~(FAULTS_ALL | FAULTS_COORDINATOR | FAULT_BIT(FAULT_REPLAY))));
+        CHECK(!(faults & ~(FAULTS_ALL | FAULTS_COORDINATOR | FAULT_BIT(FAULT_REPLAY) | FAULT_BIT(FAULT_FORGE))));
     free(text);
     return 0;
 }

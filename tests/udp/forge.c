@@ -4,7 +4,7 @@
  * not get it, all members go on, and the packets are counted as refused. PAWL_TEST_DESIGN: srvlock (the default), fisslock,
  * netlock. PAWL_TEST_KEY: the rack has a key, and the forger sends each packet untagged, tagged with the key of another cluster,
  * with that of the rival's host, and with that of a host that has not joined. It has read the nonce of the holder's JOIN then, and
- * uses the holder's address. */
+ * uses the holder's address. Operators' commands come with the cluster's own key, too, and without the admin key. */
 #include "tests/udp/forge.h"
 
 #include <errno.h>
@@ -22,12 +22,12 @@ static struct udp forger[FROMS];
 static uint8_t family;
 
 /* By which key the forger tags. */
-enum tagging { UNTAGGED, OTHER_CLUSTER, OTHER_HOST, OTHER_FILE, TAGGINGS };
+enum tagging { UNTAGGED, OTHER_CLUSTER, OTHER_HOST, OTHER_FILE, CLUSTER, TAGGINGS };
 static const char *const tagging_names[] = {"without a tag", "with another cluster's key", "with another host's key",
-                                            "with the key file of a host"};
+                                            "with the key file of a host", "with the cluster's key"};
 static struct seal_key tag_keys[TAGGINGS];
 static enum tagging tagging;
-#define FILE_NUMBER 7 /* of the last */
+#define FILE_NUMBER 7 /* of OTHER_FILE */
 
 /* ---- packets ---- */
 
@@ -295,6 +295,8 @@ static void by_granter(uint32_t type)
 
 /* ---- the table ---- */
 
+static const char echo_asked[] = "an echo of a stranger"; /* answered in a rack without a key, and to key files of the cluster */
+
 static const struct attack {
     const char *name;
     enum to to;
@@ -348,6 +350,7 @@ static const struct attack {
     {"REFUSED: another coordinator leads", SWITCH, ELSEWHERE, not_leader, 0, 0, true},
     {"an echo's answer", SWITCH, ELSEWHERE, echo_back, ECHO_BACK, 0, true},
     {"an echo's answer, to the lock server", SERVER, ELSEWHERE, echo_back, ECHO_BACK, 0, true},
+    {echo_asked, SWITCH, ELSEWHERE, echo_back, ECHO_ASK, 0, true},
     {"REFUSED: the host's life is over", HOST, ELSEWHERE, said_by_coordinator, COORD_REFUSED, 0, true},
     {"REFUSED, from the host's address", HOST, SAME_MACHINE, said_by_coordinator, COORD_REFUSED, 0, true},
     {"BEAT_ACK of the highest term, to the host", HOST, ELSEWHERE, said_by_coordinator, COORD_BEAT_ACK, 0, true},
@@ -398,6 +401,10 @@ static void attack(const struct attack *a, pawl *holder, const pawl_grant *g, pa
         head->family == PACKET_COORDINATOR && (head->type == COORD_JOIN || head->type == COORD_RULES || head->type == COORD_BREAK);
     if (tagging == OTHER_FILE && (asks || !head->from.machine)) /* the tag is right: the key may not do that */
         head->from = (struct place){MACHINE_NONE, FILE_NUMBER};
+    if (tagging == CLUSTER && asks)
+        head->from = (struct place){MACHINE_NONE, 0};
+    if (tagging == CLUSTER) /* whose holder knows the holder's key */
+        tag_keys[CLUSTER] = a->to == HOST ? victim.header->key : seal_member_key(&rack_ring.key[0], 0);
     const struct udp_out out = {
         .to = address(a->to), .len = packet.len, .data = packet.bytes, .key = tagging ? &tag_keys[tagging] : NULL};
     enum from from = rack_ring.count && a->to != HOST ? SAME_MACHINE : a->from; /* with a key addresses say nothing */
@@ -406,7 +413,7 @@ static void attack(const struct attack *a, pawl *holder, const pawl_grant *g, pa
     for (uint64_t limit = pawl_in(LIMIT_NS); refused(a->to) < before + TIMES; pause_ns(NS_PER_MS / 10))
         if (pawl_now() > limit)
             CHECK_FAIL("%s, %s: was not refused", a->name, tagging_names[tagging]);
-    if (answered(from) && a->mute)
+    if (answered(from) && a->mute && tagging != CLUSTER)
         CHECK_FAIL("%s: was answered", a->name);
     int rc = pawl_check(holder, g);
     if (rc)
@@ -420,17 +427,30 @@ static void attack(const struct attack *a, pawl *holder, const pawl_grant *g, pa
         CHECK_FAIL("%s: a granter follows another coordinator", a->name);
 }
 
+/* An operator's that changes something. A BREAK to the host may have the right tag, and has no ticket of the coordinator. */
+static bool is_command(const struct attack *a)
+{
+    return a->make == rules || a->make == break_announced || a->make == break_session || a->make == command;
+}
+
+static bool is_for(const struct attack *a)
+{
+    if (a->name == echo_asked)
+        return tagging == OTHER_CLUSTER || tagging == OTHER_HOST || (tagging == UNTAGGED && rack_ring.count);
+    return (!a->family || a->family == family) && (tagging != CLUSTER || is_command(a));
+}
+
 static unsigned attack_all(pawl *holder, const pawl_grant *g, pawl *rival)
 {
     unsigned count = 0;
     for (unsigned i = 0; i < countof(attacks); i++)
-        if (!attacks[i].family || attacks[i].family == family) {
+        if (is_for(&attacks[i])) {
             attack(&attacks[i], holder, g, rival);
             count++;
         }
     /* Each type of lock packet, in the holder's name to the granter, and in the granter's name to the host. */
     unsigned types = family == PACKET_FISSION ? FISSION_ASK : family == PACKET_NETLOCK ? NETLOCK_CHASE : SRV_ENTER;
-    for (uint32_t type = 1; type <= types; type++) {
+    for (uint32_t type = 1; type <= types && tagging != CLUSTER; type++) {
         char name[2][48];
         snprintf(name[0], sizeof name[0], "lock packet of type %u", type);
         snprintf(name[1], sizeof name[1], "lock packet of type %u, to the host", type);

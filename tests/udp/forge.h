@@ -19,22 +19,25 @@ static struct forge_board {
     uint32_t coordinator_port, granter_ports[3], granters; /* granters: lock servers first, then the switch */
     uint32_t ready, hosts;
     uint64_t refused[2];                     /* packets: by the coordinator, by all granters */
+    uint64_t limited[9];                     /* of each host, by the last granter */
     uint32_t astray;                         /* granters that follow another term than the coordinator's */
     uint32_t server_life, switch_life, mark; /* mark: rises with each look of the publisher */
 } * forge_board;
 
 static struct station *forge_stations[3];
+static uint64_t forge_host_packets; /* that a host may send a second; 0: any number */
 
 static inline uint64_t forge_refused_by(const struct station *s)
 {
-    return s->counts.forged + s->counts.alien + s->counts.bad + s->counts.unreadable + s->member.forged + s->member.foreign +
-           s->member.roster->forged + s->member.roster->unknown + s->member.roster->late + s->member.roster->untagged;
+    return s->counts.forged + s->counts.not_admin + s->counts.alien + s->counts.bad + s->counts.unreadable + s->member.forged +
+           s->member.foreign + s->member.roster->forged + s->member.roster->unknown + s->member.roster->late +
+           s->member.roster->untagged;
 }
 
 static inline uint64_t forge_refused_by_coordinator(const struct coordinating *c)
 {
     const struct packet_drops *d = &c->service.coordinator.drops;
-    uint64_t sum = d->bad + d->alien + d->stale + d->unreadable + d->forged + d->untagged + d->limited;
+    uint64_t sum = d->bad + d->alien + d->stale + d->unreadable + d->forged + d->untagged + d->limited + d->not_admin;
     for (unsigned i = 0; i < WATCH_REFUSALS; i++)
         sum += c->watch.counts.refused[i];
     return sum;
@@ -49,8 +52,11 @@ __attribute__((no_sanitize("thread"))) static inline void forge_publish(const st
         refused += forge_refused_by(forge_stations[i]);
         astray += forge_stations[i]->member.term != c->service.coordinator.term;
     }
-    for (unsigned m = 1; m <= c->service.coordinator.config.machines; m++)
+    for (unsigned m = 1; m <= c->service.coordinator.config.machines; m++) {
         hosts += c->service.members[m].live;
+        __atomic_store_n(&forge_board->limited[m], forge_stations[forge_board->granters - 1]->member.roster->host[m].limited,
+                         __ATOMIC_RELEASE);
+    }
     __atomic_store_n(&forge_board->refused[0], forge_refused_by_coordinator(c), __ATOMIC_RELEASE);
     __atomic_store_n(&forge_board->refused[1], refused, __ATOMIC_RELEASE);
     __atomic_store_n(&forge_board->astray, astray, __ATOMIC_RELEASE);
@@ -71,6 +77,8 @@ static inline void forge_start_station(struct net_addr coordinator, bool is_swit
                                      .member.ring = &rack_ring,
                                      .member.is_switch = is_switch,
                                      .fresh = true,
+                                     .desk = &station_desk,
+                                     .host_packets = forge_host_packets,
                                      .member.deadline = pawl_in(LIMIT_NS),
                                      .member.stop = &rack_stop};
     CHECK_EQ(station_open(s, &p), 0);

@@ -85,7 +85,10 @@ static inline void rack_make_key(void)
     if (!wanted || !*wanted || rack_ring.count)
         return;
     snprintf(rack_key_path, sizeof rack_key_path, "/tmp/pawl-test-%d.key", (int)getpid());
-    rack_ring = (struct seal_ring){.count = 1, .key = {{{world_random(&world_real), world_random(&world_real) | 1}}}};
+    rack_ring = (struct seal_ring){.count = 1,
+                                   .key = {{{world_random(&world_real), world_random(&world_real) | 1}}},
+                                   .admins = 1,
+                                   .admin = {{{world_random(&world_real), world_random(&world_real) | 1}}}};
     unlink(rack_key_path);
     CHECK_EQ(key_file_write(rack_key_path, &rack_ring), 0);
     atexit(rack_forget_key);

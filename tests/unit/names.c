@@ -24,11 +24,11 @@ static struct host {
     uint64_t used; /* indexes, a bit each */
 } hosts[MACHINES + 1];
 
-static void start(void)
+static void start_with(uint64_t locks)
 {
     const struct coord_params p = {.design = design_find("srvlock"),
                                    .space = "test",
-                                   .locks = LOCKS,
+                                   .locks = locks,
                                    .lease_ns = LEASE_NS,
                                    .retry_ns = 5 * NS_PER_MS,
                                    .machines = MACHINES,
@@ -44,10 +44,17 @@ static void start(void)
     CHECK_EQ(service_open(&service, &p, &nowhere, now), 0);
 }
 
+static void start(void)
+{
+    start_with(LOCKS);
+}
+
+static uint32_t sender = 1; /* its address */
+
 /* The answer, when it may be sent. */
 static bool tell(const void *data, uint32_t len, uint16_t port)
 {
-    unsigned count = service_packet(&service, data, len, net_v4(1, port), now, &answer);
+    unsigned count = service_packet(&service, data, len, net_v4(sender, port), now, &answer);
     return service_commit(&service, &answer, count, now) != 0;
 }
 
@@ -310,6 +317,36 @@ static void bounded_memory(void)
     CHECK(!host_names_retire(&n, &r, uses, &h, 0, NULL, &used)); /* outdated */
 }
 
+/* A flood of new names from one address: what is too much waits and is counted, known names are found, and another address goes on.
+ */
+static void flood(void)
+{
+    struct host_name found;
+    char name[32];
+    unsigned added = 0;
+    start_with(UINT64_C(2) * COORD_NAMES_AT_ONCE);
+    join(COORD_SERVER, 1, 4);
+    for (unsigned i = 0; i < COORD_NAMES_AT_ONCE + 3000; i++) {
+        snprintf(name, sizeof name, "flood %u", i);
+        int rc = find(name, &found);
+        CHECK(!rc || rc == -EAGAIN);
+        added += !rc;
+    }
+    CHECK_EQ(added, COORD_NAMES_AT_ONCE);
+    CHECK_EQ(service.coordinator.drops.limited, 3000);
+    CHECK_EQ(find("flood 0", &found), 0);
+    sender = 2;
+    CHECK_EQ(find("of another", &found), 0);
+    sender = 1;
+    CHECK_EQ(find("one more", &found), -EAGAIN);
+    now += NS_PER_S;
+    for (unsigned i = added = 0; i < 2 * COORD_NAMES_PER_S; i++) {
+        snprintf(name, sizeof name, "later %u", i);
+        added += !find(name, &found);
+    }
+    CHECK_EQ(added, COORD_NAMES_PER_S);
+}
+
 int main(void)
 {
     used_again();
@@ -323,5 +360,7 @@ int main(void)
     all_in_use();
     service_close(&service);
     bounded_memory();
+    flood();
+    service_close(&service);
     return 0;
 }

@@ -48,6 +48,28 @@ int main(void)
     more.count = UINT32_MAX; /* and no list has so many */
     roster_take(r, &more);
     CHECK_EQ(roster_question(r, 4 * NS_PER_S), 0);
+
+    /* A thousand at once, then one in a millisecond; another host does not notice. */
+    CHECK_EQ(r->limited, 0);
+    roster_limit(r, 1000);
+    uint64_t now = NS_PER_S, taken = 0;
+    for (unsigned i = 0; i < 5000; i++)
+        taken += roster_takes(r, 3, now);
+    CHECK_EQ(taken, 1001);
+    CHECK(roster_takes(r, 4, now) && !roster_takes(r, 3, now));
+    CHECK(roster_takes(r, 3, now + NS_PER_MS) && !roster_takes(r, 3, now + NS_PER_MS));
+    CHECK(r->limited == r->host[3].limited && r->limited == 5000 - 1001 + 2 && !r->host[4].limited);
+    for (now += NS_PER_S, taken = 0; now < 4 * NS_PER_S; now += NS_PER_MS / 10) /* ten times as many as it may send */
+        taken += roster_takes(r, 3, now);
+    CHECK(taken >= 2900 && taken <= 4100);
+    now += 100 * NS_PER_S;
+    for (unsigned i = taken = 0; i < 5000; i++) /* a long silence allows no more at once */
+        taken += roster_takes(r, 3, now);
+    CHECK_EQ(taken, 1001);
+    roster_limit(r, UINT64_C(100000));
+    CHECK(r->gap_ns == 10000 && r->burst_ns == NS_PER_S / 10);
+    roster_limit(r, 0);
+    CHECK_EQ(r->gap_ns, 0);
     free(r);
     return 0;
 }

@@ -261,6 +261,10 @@ static void files_are_checked(void)
                                         "host 65536 " HEX_A "\n",
                                         "host 1x " HEX_A "\n",
                                         "admin " HEX_A "\n",
+                                        "admin " HEX_A "\nhost 1 " HEX_B "\n",
+                                        "host 1 " HEX_A "\nadmin " HEX_B "\n",
+                                        "cluster " HEX_A "\nadmin 0123\n",
+                                        "cluster " HEX_A "\nadmin " HEX_A "\nadmin " HEX_B "\nadmin " HEX_A "\n",
                                         "cluster " HEX_A "\nhost 1 " HEX_B "\n",
                                         "host 2 " HEX_A "\nhost 1 " HEX_B "\n",
                                         "cluster " HEX_A "\ncluster " HEX_B "\ncluster " HEX_A "\n"};
@@ -269,6 +273,13 @@ static void files_are_checked(void)
         CHECK_EQ(read_back(wrong[i], 0600, &r), -EINVAL);
     CHECK_EQ(read_back("cluster " HEX_A " # the first\n\n  cluster\t" HEX_B "\n", 0400, &r), 0);
     CHECK(r.count == 2 && !r.number && r.key[1].k[1] == UINT64_C(0xfedcba9876543210));
+    CHECK_EQ(read_back("admin " HEX_A "\ncluster " HEX_A "\nadmin " HEX_B "\n", 0600, &r), 0);
+    CHECK(r.count == 1 && !r.number && r.admins == 2 && r.admin[1].k[1] == UINT64_C(0xfedcba9876543210));
+    unlink(path);
+    CHECK_EQ(key_file_write(path, &r), 0);
+    CHECK_EQ(key_file_read(path, &again), 0);
+    CHECK(!memcmp(&r, &again, sizeof r));
+    unlink(path);
     CHECK_EQ(read_back("host 65535 " HEX_A, 0600, &r), 0);
     CHECK(r.count == 1 && r.number == 65535);
     static const mode_t modes[] = {0640, 0604, 0620, 0660, 0644, 0610};
@@ -286,6 +297,36 @@ static void files_are_checked(void)
     CHECK_EQ(key_file_read("/", &r), -EINVAL);
 }
 
+/* Of an operator's command: every bit of the packet counts, and the proof of either admin key. */
+static void commands_are_proved(void)
+{
+    const struct seal_ring cluster = {.count = 1, .key = {{{1, 2}}}};
+    const struct seal_ring admin = {.count = 1, .key = {{{1, 2}}}, .admins = 2, .admin = {{{3, 4}}, {{5, 6}}}},
+                           second = {.count = 1, .key = {{{1, 2}}}, .admins = 1, .admin = {{{5, 6}}}},
+                           other = {.count = 1, .key = {{{1, 2}}}, .admins = 1, .admin = {{{7, 8}}}};
+    const uint32_t at = offsetof(struct coord_packet, term);
+    struct coord_packet p;
+    coord_make(&p, COORD_BREAK, "space", NULL, 17);
+    seal_prove(&cluster, &p, sizeof p, &p.term);
+    CHECK(!p.term && seal_proved(&cluster, &p, sizeof p, at) && !seal_proved(&admin, &p, sizeof p, at));
+    seal_prove(&other, &p, sizeof p, &p.term);
+    CHECK(seal_proved(&cluster, &p, sizeof p, at) && !seal_proved(&admin, &p, sizeof p, at));
+    seal_prove(&second, &p, sizeof p, &p.term);
+    CHECK(seal_proved(&admin, &p, sizeof p, at));
+    seal_prove(&admin, &p, sizeof p, &p.term);
+    CHECK(seal_proved(&admin, &p, sizeof p, at) && !seal_proved(&second, &p, sizeof p, at));
+    for (unsigned bit = 0; bit < sizeof p * 8; bit++) {
+        uint8_t *byte = (uint8_t *)&p + bit / 8;
+        bool tag = bit / 64 == offsetof(struct packet_head, tag) / sizeof(uint64_t);
+        *byte ^= (uint8_t)(1u << bit % 8);
+        CHECK_EQ(seal_proved(&admin, &p, sizeof p, at), tag);
+        *byte ^= (uint8_t)(1u << bit % 8);
+    }
+    CHECK(seal_ticket(1, 2, 3, 4) == seal_ticket(1, 2, 3, 4));
+    CHECK(seal_ticket(1, 2, 3, 4) != seal_ticket(2, 2, 3, 4) && seal_ticket(1, 2, 3, 4) != seal_ticket(1, 3, 3, 4));
+    CHECK(seal_ticket(1, 2, 3, 4) != seal_ticket(1, 2, 4, 4) && seal_ticket(1, 2, 3, 4) != seal_ticket(1, 2, 3, 5));
+}
+
 int main(void)
 {
     snprintf(path, sizeof path, "/tmp/pawl-seal-%d.key", (int)getpid());
@@ -297,5 +338,6 @@ int main(void)
     coordinator_checks_by_the_packet_alone();
     welcome_hands_out_the_key();
     files_are_checked();
+    commands_are_proved();
     return 0;
 }

@@ -333,6 +333,7 @@ struct packet_drops {
     uint64_t forged;     /* in the name of a member, and not from its address, or without its secret */
     uint64_t untagged;   /* without a tag, or with that of another key */
     uint64_t limited;    /* more than one address may ask for */
+    uint64_t not_admin;  /* commands without the admin key */
 };
 
 /* Figures of a lock server or switch, for its operator. Those that a design does not count are PACKET_UNCOUNTED. */

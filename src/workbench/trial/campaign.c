@@ -454,7 +454,7 @@ static int run_rack(struct campaign *c, const struct campaign_params *p, const s
 
 uint32_t campaign_faults(const struct design *d, uint32_t faults)
 {
-    uint32_t of_rack = FAULTS_COORDINATOR | FAULT_BIT(FAULT_REPLAY);
+    uint32_t of_rack = FAULTS_COORDINATOR | FAULT_BIT(FAULT_REPLAY) | FAULT_BIT(FAULT_FORGE);
     return faults & (d->tolerates | (d->kind != DESIGN_BUSTED && rack_coordinates(d) ? of_rack : 0));
 }
 

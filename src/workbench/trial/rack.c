@@ -586,7 +586,7 @@ static int add_all(struct rack *r)
         rc = add_client(r, i);
     if (!rc && r->coordinator)
         rack_coordinator_begin(r);
-    if (!rc && r->params.faults & FAULT_BIT(FAULT_REPLAY))
+    if (!rc && r->params.faults & (FAULT_BIT(FAULT_REPLAY) | FAULT_BIT(FAULT_FORGE)))
         rc = rack_replay_begin(r);
     return rc;
 }

@@ -26,6 +26,7 @@
 #define RACK_BATCH_TWICE                                                                                                           \
     (UINT64_C(1) << 41) /* FissLock: of several packets in a datagram, the answer to one is that to the next, too */
 #define RACK_BATCH_FORGET (UINT64_C(1) << 42) /* a request among several packets in a datagram is answered, and forgotten */
+#define RACK_ANY_LIFE (UINT64_C(1) << 47)     /* lock servers and switches take packets of lives that no coordinator has given */
 #define RACK_BATCH_ORDER (UINT64_C(1) << 43)  /* some callers ask for several locks in the opposite order */
 #define RACK_CLIENTS_MAX 4000                 /* processes of the simulation, and ports of a host */
 
@@ -222,6 +223,7 @@ struct rack {
     struct outbox outbox;
     struct rng room;             /* of the outbox: a stream of its own */
     struct rack_replay *replays; /* what was recorded; null: nothing is (rack_replay.c) */
+    struct roster *roster;       /* of all lock servers and switches; null: they take packets of any life */
 };
 
 /* Simulated hosts that such a rack takes, of SIM_HOSTS_MAX. */
@@ -242,9 +244,15 @@ extern const struct actor_ops rack_actor_ops;
 
 /* ---- between rack.c, rack_client.c and rack_box.c ---- */
 
-/* An attacker records packets and sends them again (rack_replay.c). */
+/* An attacker records packets and sends them again, or with another life (rack_replay.c). */
 int rack_replay_begin(struct rack *r);
 void rack_replay_free(struct rack *r);
+
+/* Whether a lock server or switch takes a lock packet: if it is in the name of a host, a coordinator has given the host's life. */
+bool rack_admits(struct rack *r, const struct packet_head *h);
+
+/* What the coordinator that leads says about hosts from that number on. False: none leads. */
+bool rack_coordinator_hosts(const struct rack *r, uint16_t from, struct coord_hosts *out);
 
 /* Sends what is in the outbox. */
 void rack_send_all(struct rack *r, const struct sim_host *from);

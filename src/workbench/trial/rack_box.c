@@ -66,6 +66,9 @@ static void box_tick(void *arg, uint64_t tag)
 static void box_part(void *box, const void *data, uint32_t len)
 {
     struct rack_box *b = box;
+    bool first = b->kind == RACK_SWITCH || !b->rack->design->switch_packet; /* to see the packet: the switch has looked at others */
+    if (first && len >= sizeof(struct packet_head) && !rack_admits(b->rack, data))
+        return;
     b->packet(b->memory, data, len, box_clock(b), &b->rack->outbox);
     rack_watch_generation(b->rack, b->newest, data);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The coordinators of the simulated rack: the daemon's own code (cluster/service.h) in a task, over a simulated disk or etcd. */
 #include "workbench/trial/rack_coordinator.h"
+#include "cluster/coordinator_internal.h"
 #include "cluster/mistakes.h"
 #include "lib/explain.h"
 #include "lib/hash.h"
@@ -43,6 +44,24 @@ uint32_t rack_coordinator_version(const struct rack *r)
 uint32_t rack_coordinator_life(const struct rack *r, unsigned i)
 {
     return r->coordinator[i].open ? r->coordinator[i].service.coordinator.life : 0;
+}
+
+bool rack_coordinator_hosts(const struct rack *r, uint16_t from, struct coord_hosts *out)
+{
+    const struct coordinator *leader = NULL;
+    struct coord_packet who;
+    for (unsigned i = 0; i < rack_coordinator_count(r); i++) {
+        const struct coordinator *c = &r->coordinator[i].service.coordinator;
+        if (r->coordinator[i].open && (!leader || c->term > leader->term))
+            leader = c;
+    }
+    if (!leader)
+        return false;
+    coord_make(&who, COORD_WHO, leader->space, &leader->config.identity, 1);
+    who.head.index = from;
+    who.role = COORD_SERVER;
+    coord_on_who(leader, &who, out);
+    return true;
 }
 
 /* ---- the process ---- */

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Somebody without the key of a rack that has one: records every packet, and sends stretches of the recording again, from one
- * packet to all, at once or as they came, to the switch or past it. A tag is right as long as its key is, which is that of a host's
- * number and life (wire/seal.h): packets of a host's former lives are dropped by their receivers, so none of them is sent. JOINs,
- * WELCOMEs and packets between coordinators, lock servers and switches have a key for good. */
+/* Attackers of a rack. Somebody without the key of a rack that has one: records every packet, and sends stretches of the recording
+ * again, from one packet to all, at once or as they came, to the switch or past it. A tag is right as long as its key is, which is
+ * that of a host's number and life (wire/seal.h): packets of a host's former lives are dropped by their receivers, so none of them
+ * is sent. JOINs, WELCOMEs and packets between coordinators, lock servers and switches have a key for good.
+ *
+ * Somebody who forges the address of a host, in a rack without a key: sends such a packet with a life that no coordinator has
+ * given. Lock servers and switches have a roster of lives then, as in the daemon (cluster/roster.h), which asks the coordinator.
+ * Packets of hosts that it does not know are lost while none leads. */
+#include "cluster/roster.h"
 #include "workbench/trial/rack.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define RECORDS 2048u
@@ -13,9 +19,13 @@
 #define LONG_ONE_IN 12u /* stretches are long */
 #define PAUSES 40u      /* between two stretches: of the time in which there are faults */
 #define REPLAY_SALT UINT64_C(0x7265706c)
+#define FORGE_SALT UINT64_C(0x666f7267)
+#define FORGED_AT_ONCE 4u
+#define LOOKS 32u            /* for a recorded packet of a host, with its life */
+#define LIVES_BEYOND 100000u /* the latest life: more than are given in a run */
 
 struct rack_replay {
-    struct rng random;
+    struct rng random, forger;
     uint64_t count; /* of packets that were recorded; the latest RECORDS of them are here */
     struct record {
         struct sim_packet packet;
@@ -90,18 +100,91 @@ static void replay(void *arg, uint64_t tag)
     sim_at(&r->sim, now + 1 + rng_below(&p->random, 2 * r->params.safety_ns / PAUSES), replay, r, tag + 1);
 }
 
+/* ---- lives that nobody has given ---- */
+
+bool rack_admits(struct rack *r, const struct packet_head *h)
+{
+    struct coord_hosts hosts;
+    uint16_t m = h->from.machine;
+    uint32_t life = roster_life_of(h);
+    if (!r->roster || !m || m > r->roster->machines || roster_admits(r->roster, m, life, (struct net_addr){.port = 0}) ||
+        MISTAKE(r->config.mistakes, RACK_ANY_LIFE))
+        return true;
+    if (!r->roster->wanted || !rack_coordinator_hosts(r, m, &hosts))
+        return false;
+    roster_take(r->roster, &hosts);
+    r->roster->wanted = 0;
+    return roster_knows(r->roster, m, life, (struct net_addr){.port = 0});
+}
+
+/* One that none of the coordinators will give within the run. */
+static uint32_t other_life(const struct rack *r, struct rng *random)
+{
+    uint32_t latest = 0;
+    for (uint16_t m = 1; m <= r->config.machines; m++)
+        latest = (uint32_t)max_u64(latest, life_of(r, m));
+    return rng_chance(random, 1, 2) ? UINT32_MAX : latest + LIVES_BEYOND + (uint32_t)rng_below(random, LIVES_BEYOND);
+}
+
+/* Sends a recorded packet of a host with another life. False: this one has none. */
+static bool forge_one(struct rack *r, const struct record *record)
+{
+    struct rack_replay *p = r->replays;
+    struct sim_packet packet = record->packet;
+    struct packet_head *h = (struct packet_head *)(void *)packet.data;
+    uint32_t life = other_life(r, &p->forger);
+    if (record->down || h->features || h->family != r->design->family || !h->from.machine || h->from.machine > r->config.machines ||
+        !roster_life_of(h))
+        return false;
+    if (h->family == PACKET_FISSION)
+        h->nonce = life; /* of a LEASE */
+    else
+        h->epoch = life;
+    r->sim.faults.counts[FAULT_FORGE]++;
+    sim_wire_inject(r->wire, &packet, false, sim_now(&r->sim));
+    return true;
+}
+
+static void forge(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    struct rack_replay *p = r->replays;
+    uint64_t now = sim_now(&r->sim), kept = min_u64(p->count, RECORDS);
+    unsigned wanted = 1 + (unsigned)rng_below(&p->forger, FORGED_AT_ONCE);
+    if (now >= r->params.safety_ns)
+        return;
+    for (unsigned i = 0; i < LOOKS && wanted && kept; i++)
+        wanted -= forge_one(r, &p->record[(p->count - 1 - rng_below(&p->forger, kept)) % RECORDS]);
+    sim_at(&r->sim, now + 1 + rng_below(&p->forger, 2 * r->params.safety_ns / PAUSES), forge, r, tag + 1);
+}
+
+static int forge_begin(struct rack *r)
+{
+    if (!r->coordinator)
+        return 0; /* lives are nobody's to give */
+    r->roster = roster_make(&r->config, NULL, true);
+    if (!r->roster)
+        return -ENOMEM;
+    rng_seed(&r->replays->forger, r->params.seed ^ FORGE_SALT);
+    sim_at(&r->sim, 1, forge, r, 1);
+    return 0;
+}
+
 int rack_replay_begin(struct rack *r)
 {
     r->replays = sim_alloc(sizeof *r->replays);
     if (!r->replays)
         return -ENOMEM;
-    rng_seed(&r->replays->random, r->params.seed ^ REPLAY_SALT);
     sim_wire_watch(r->wire, take_down, r);
-    sim_at(&r->sim, 1, replay, r, 1);
-    return 0;
+    if (r->params.faults & FAULT_BIT(FAULT_REPLAY)) {
+        rng_seed(&r->replays->random, r->params.seed ^ REPLAY_SALT);
+        sim_at(&r->sim, 1, replay, r, 1);
+    }
+    return r->params.faults & FAULT_BIT(FAULT_FORGE) ? forge_begin(r) : 0;
 }
 
 void rack_replay_free(struct rack *r)
 {
     sim_give_back(r->replays);
+    free(r->roster);
 }

@@ -294,7 +294,7 @@ static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *p
         return;
     }
     unsigned rack = switch_for(r, h->space);
-    if (rack >= switch_count(r) || !switch_decides(r, rack) || is_cut(r, rack, packet->from.host))
+    if (rack >= switch_count(r) || !switch_decides(r, rack) || is_cut(r, rack, packet->from.host) || !rack_admits(r, h))
         return;
     _Alignas(8) uint8_t data[SIM_PACKET_MAX];
     memcpy(data, packet->data, packet->len);
