@@ -195,11 +195,20 @@ static int reader_wait(const struct seat *seat, struct hold *h, struct shift_try
     }
 }
 
-/* Intent before effect (I5), in one round trip; and what the word was before. SHIFT_AGAIN: it had no effect, or the lock is being
- * counted anew. */
-static int step_in(const struct seat *seat, struct hold *h, const struct fab_op *op, struct shift_try *t)
+/* All but what the step finds, and what a wait begins with: most attempts end with their step. */
+static void begin_try(struct shift_try *t)
 {
-    struct fab_op ops[2] = {*op};
+    t->nonce = t->drawn = 0;
+    t->direct = t->told_before = false;
+    t->run = (struct shift_run){0};
+    t->pred = 0;
+    t->pred_desc = 0;
+}
+
+/* The first of the verbs is the step; the second is of this function. Intent before effect (I5), in one round trip; and what the
+ * word was before. SHIFT_AGAIN: it had no effect, or the lock is being counted anew. */
+static int step_in(const struct seat *seat, struct hold *h, struct fab_op ops[2], struct shift_try *t)
+{
     t->drew = shift_op_draw(seat, h, &ops[1], &t->drawn);
     int rc = h->mode == PAWL_SHARED ? shift_publish_and(seat, h, RECORD_TRY_S, ops, 1 + t->drew)
                                     : shift_publish_joining(seat, h, ops, 1 + t->drew);
@@ -219,10 +228,11 @@ static int step_in(const struct seat *seat, struct hold *h, const struct fab_op 
 static int enter_reader(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     const struct shift_form *f = shift_form(seat);
-    struct shift_try t = {0};
-    struct fab_op op;
-    shift_op_add_reader(seat, h->index, &op);
-    int rc = step_in(seat, h, &op, &t);
+    struct shift_try t;
+    struct fab_op ops[2];
+    shift_op_add_reader(seat, h->index, &ops[0]);
+    begin_try(&t);
+    int rc = step_in(seat, h, ops, &t);
     if (rc)
         return rc;
     struct shift_entry e = t.seen;
@@ -416,12 +426,13 @@ static int enter_writer(const struct seat *seat, struct hold *h, uint64_t deadli
 {
     const struct shift_form *f = shift_form(seat);
     const struct shift_entry us = {.tail = shift_name(seat, h)};
-    struct shift_try t = {0};
-    struct fab_op op;
+    struct shift_try t;
+    struct fab_op ops[2];
     /* Lines 7 to 10; a try compares, so that it joins a free lock only. */
     bool try = deadline == DEADLINE_TRY;
-    shift_op_cas(seat, h->index, shift_guess(seat, h->index), try ? SHIFT_TAIL | SHIFT_READERS : 0, us, SHIFT_TAIL, &op);
-    int rc = step_in(seat, h, &op, &t);
+    shift_op_cas(seat, h->index, shift_guess(seat, h->index), try ? SHIFT_TAIL | SHIFT_READERS : 0, us, SHIFT_TAIL, &ops[0]);
+    begin_try(&t);
+    int rc = step_in(seat, h, ops, &t);
     if (rc)
         return rc;
     t.target = shift_rel_add(f, t.seen.rel, t.seen.readers);
