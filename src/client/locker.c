@@ -616,7 +616,8 @@ ONCE static bool may_step(const struct gathering *g)
     bool may = seat->space->design->step && seat->ep->node == FAB_NODE_ELSEWHERE && g->l->table.keys == PAWL_KEYS_DENSE &&
                g->due_count <= STEPS_MAX && !session_lost(seat);
     for (unsigned k = 0; k < g->due_count && may; k++)
-        may = !g->gives[k] && !has_ranges(g->l) && !supported(seat->space->design, g->wants[g->order[g->due[k]]].mode, DEADLINE_TRY);
+        may =
+            !g->gives[k] && !has_ranges(g->l) && !supported(seat->space->design, g->wants[g->order[g->due[k]]].mode, DEADLINE_TRY);
     return may;
 }
 

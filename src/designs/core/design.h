@@ -80,7 +80,7 @@ struct design_try {
     unsigned step;    /* how many steps were taken */
     int rc;           /* how the verbs of the latest one ended, */
     u128 old;         /* and what its first verb found, if that is an atomic */
-    uint64_t seen[3]; /* the design's: what READs found, say */
+    uint64_t seen[7]; /* the design's: what READs found, say */
 };
 
 #define TRY_VERBS_MAX 4 /* of one step */

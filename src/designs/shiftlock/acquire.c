@@ -231,7 +231,8 @@ __attribute__((noinline)) static void step_of(const struct seat *seat, const str
 }
 
 /* The step, unless it was taken already (`taken`). Intent before effect (I5), in one round trip. */
-__attribute__((noinline)) static int step_in(const struct seat *seat, struct hold *h, bool try, const struct design_try *taken, struct shift_try *t)
+__attribute__((noinline)) static int step_in(const struct seat *seat, struct hold *h, bool try, const struct design_try *taken,
+                                             struct shift_try *t)
 {
     struct fab_op ops[2];
     begin_try(t);

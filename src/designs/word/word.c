@@ -526,7 +526,8 @@ static int become_writer(const struct seat *seat, struct hold *h, const struct w
 
 /* One step of an upgrade from what was seen. 1: we are the writer. *asked is the token under which the upgrade flag was set by
  * us; counting anew clears the flag and moves the token on. */
-ONCE static int upgrade_step(const struct seat *seat, struct hold *h, const struct word_lock *seen, uint64_t *asked, uint64_t deadline)
+ONCE static int upgrade_step(const struct seat *seat, struct hold *h, const struct word_lock *seen, uint64_t *asked,
+                             uint64_t deadline)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
     uint64_t w = seen->word, old;
