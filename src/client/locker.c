@@ -67,7 +67,7 @@ static int waits_for_itself(const struct locker *l, uint32_t but, uint64_t index
 }
 
 /* The same of a place of a semaphore: all of them are this session's. The lock tells by which limit they are held. */
-static int waits_for_own_place(const struct locker *l, uint64_t index, uint32_t limit)
+ONCE static int waits_for_own_place(const struct locker *l, uint64_t index, uint32_t limit)
 {
     uint32_t used = __atomic_load_n(&l->seat.me->records_used, __ATOMIC_ACQUIRE), places = 0;
     struct lock_view view;
@@ -237,7 +237,7 @@ static int check_held(const struct locker *l, const struct hold *h)
     return plausible(l, h) && l->seat.space->design->holds(&l->seat, h) ? 0 : ended(&l->seat, -PAWL_ENOTOWNER);
 }
 
-int locker_reshape(const struct locker *l, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline)
+ONCE int locker_reshape(const struct locker *l, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline)
 {
     const struct design *d = l->seat.space->design;
     if (!d->reshape)
@@ -259,7 +259,7 @@ int locker_reshape(const struct locker *l, struct hold *h, uint64_t start, uint6
     return ended(&l->seat, rc);
 }
 
-int locker_split(const struct locker *l, struct hold *h, uint64_t at, struct hold *right)
+ONCE int locker_split(const struct locker *l, struct hold *h, uint64_t at, struct hold *right)
 {
     const struct seat *seat = &l->seat;
     struct hold r;
@@ -298,7 +298,7 @@ int locker_check(const struct locker *l, const struct hold *h)
     return plausible(l, h) && l->seat.space->design->holds(&l->seat, h) ? 0 : -PAWL_ENOTOWNER;
 }
 
-int locker_wanted(const struct locker *l, const struct hold *h)
+ONCE int locker_wanted(const struct locker *l, const struct hold *h)
 {
     const struct design *d = l->seat.space->design;
     int rc = d->wanted ? locker_check(l, h) : -PAWL_ENOTSUP;
@@ -353,7 +353,7 @@ struct tally {
     bool owner_holds;
 };
 
-static int tally_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
+ONCE static int tally_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word)
 {
     struct tally *t = ctx;
     if (record_index(word) != t->index)
@@ -367,7 +367,7 @@ static int tally_record(void *ctx, uint32_t slot, uint32_t record, uint64_t word
     return 0;
 }
 
-static int tally_slot(void *ctx, uint32_t slot, uint64_t lease)
+ONCE static int tally_slot(void *ctx, uint32_t slot, uint64_t lease)
 {
     struct tally *t = ctx;
     return lease_state(lease) == SLOT_LIVE ? seat_records(t->seat, slot, tally_record, t) : 0;
@@ -377,7 +377,7 @@ static int tally_slot(void *ctx, uint32_t slot, uint64_t lease)
 
 /* The key's cell and the lock in it, of one moment. 1; 0: the key has no lock; -EAGAIN: the cell was changed in between. A session
  * that makes room condemns a cell before it knows whether the lock in it is held, so a condemned cell says nothing of its own. */
-static int peek_once(const struct locker *l, pawl_key key, struct cell *place, struct lock_view *view)
+ONCE static int peek_once(const struct locker *l, pawl_key key, struct cell *place, struct lock_view *view)
 {
     int found = table_find(&l->seat, &l->table, key, place);
     if (found == -ENOENT)
@@ -390,7 +390,7 @@ static int peek_once(const struct locker *l, pawl_key key, struct cell *place, s
     return rc < 0 ? rc : rc && !found ? 1 : -EAGAIN;
 }
 
-int locker_query(const struct locker *l, pawl_key key, pawl_state *out)
+ONCE int locker_query(const struct locker *l, pawl_key key, pawl_state *out)
 {
     struct cell place = {0, 0};
     struct lock_view view = {0};
@@ -421,20 +421,20 @@ int locker_query(const struct locker *l, pawl_key key, pawl_state *out)
 /* ---- how a lock is laid out ---- */
 
 /* The place of a key's lock, for a design with a layout. */
-static int find_laid_out(const struct locker *l, pawl_key key, struct cell *out)
+ONCE static int find_laid_out(const struct locker *l, pawl_key key, struct cell *out)
 {
     int rc = l->seat.space->design->layout ? table_check_key(&l->table, key) : -PAWL_ENOTSUP;
     return rc ? rc : table_find_or_insert(&l->seat, &l->table, key, out);
 }
 
-int locker_layout(const struct locker *l, pawl_key key, struct lock_layout *out)
+ONCE int locker_layout(const struct locker *l, pawl_key key, struct lock_layout *out)
 {
     struct cell place = {0, 0};
     int rc = find_laid_out(l, key, &place);
     return rc ? rc : l->seat.space->design->layout(&l->seat, place.index, out);
 }
 
-int locker_retune(const struct locker *l, pawl_key key, unsigned m, uint64_t wait_ns, uint64_t deadline)
+ONCE int locker_retune(const struct locker *l, pawl_key key, unsigned m, uint64_t wait_ns, uint64_t deadline)
 {
     struct cell place = {0, 0};
     int rc = find_laid_out(l, key, &place);
@@ -443,7 +443,7 @@ int locker_retune(const struct locker *l, pawl_key key, unsigned m, uint64_t wai
 
 #define RESCALE_TRIES_MAX 16 /* each means that another session scaled it at the same time */
 
-int locker_rescale(const struct locker *l, pawl_key key, uint64_t units, uint64_t deadline)
+ONCE int locker_rescale(const struct locker *l, pawl_key key, uint64_t units, uint64_t deadline)
 {
     const struct design *d = l->seat.space->design;
     int rc = d->rescale ? -EAGAIN : -PAWL_ENOTSUP;
@@ -497,7 +497,7 @@ static void sort_wants(const pawl_want *wants, unsigned count, unsigned *order)
 }
 
 /* Two ranges of one lock must not share an internal lock of the design, or the second would wait for the first. */
-static int check_neighbours(const struct locker *l, const pawl_want *a, const pawl_want *b)
+ONCE static int check_neighbours(const struct locker *l, const pawl_want *a, const pawl_want *b)
 {
     const struct space *s = l->seat.space;
     if (compare_keys(a->key, b->key))
@@ -531,7 +531,7 @@ static void unlock_all(const struct locker *l, const struct hold *got, const uns
 #define GROUP_PAUSE_NS (50 * NS_PER_US) /* at first; twice as long each time, up to */
 #define GROUP_PAUSE_MAX_NS (5 * NS_PER_MS)
 
-static int pause_before_again(const struct locker *l, unsigned failures, uint64_t deadline)
+ONCE static int pause_before_again(const struct locker *l, unsigned failures, uint64_t deadline)
 {
     uint64_t pause = min_u64(GROUP_PAUSE_NS << (failures < 10 ? failures : 10), GROUP_PAUSE_MAX_NS);
     uint64_t until = add_saturating(world_now(l->seat.world), pause / 2 + world_random(l->seat.world) % pause);
@@ -568,6 +568,8 @@ static int lock_group(const struct locker *l, const pawl_want *wants, unsigned *
     }
 }
 
+#define STEPS_MAX (FAB_BATCH_MAX / TRY_VERBS_MAX) /* more locks than that need more than one batch */
+
 /* A call for several locks, of which the ranges of one lock are a group. */
 struct gathering {
     const struct locker *l;
@@ -580,6 +582,9 @@ struct gathering {
     unsigned due_count;
     bool gives[PAWL_ALL_MAX]; /* each of those: given back */
     int rc[PAWL_ALL_MAX];     /* of each group that was asked for */
+    /* Of each group that is asked for in steps. */
+    struct design_try tries[STEPS_MAX];
+    bool has_rest[STEPS_MAX];
 };
 
 static int lock_nth(struct gathering *g, const struct locker *l, unsigned i, uint64_t deadline)
@@ -604,11 +609,79 @@ static void do_due(void *ctx, unsigned k, struct fab_ep *ep)
         g->rc[i] = lock_nth(g, &l, i, DEADLINE_TRY);
 }
 
+/* Whether all that is due can be asked for in steps: whole locks at a memory node whose places are known. */
+ONCE static bool may_step(const struct gathering *g)
+{
+    const struct seat *seat = &g->l->seat;
+    bool may = seat->space->design->step && seat->ep->node == FAB_NODE_ELSEWHERE && g->l->table.keys == PAWL_KEYS_DENSE &&
+               g->due_count <= STEPS_MAX && !session_lost(seat);
+    for (unsigned k = 0; k < g->due_count && may; k++)
+        may =
+            !g->gives[k] && !has_ranges(g->l) && !supported(seat->space->design, g->wants[g->order[g->due[k]]].mode, DEADLINE_TRY);
+    return may;
+}
+
+/* Groups are single locks here. */
+ONCE static unsigned step_due(void *ctx, unsigned k, struct fab_ep *ep, const struct fab_op *done, int rc, struct fab_op *ops)
+{
+    struct gathering *g = ctx;
+    struct seat seat = g->l->seat;
+    const unsigned i = g->due[k], want = g->order[i];
+    struct design_try *t = &g->tries[k];
+    seat.ep = ep;
+    if (!t->step) {
+        g->rc[i] = hold_open(&seat, g->wants[want].key.id, &g->got[want]);
+        if (g->rc[i])
+            return 0;
+        g->got[want].mode = g->wants[want].mode;
+    } else {
+        t->rc = rc;
+        t->old = done->old;
+    }
+    int verbs = rc ? TRY_OTHERWISE : seat.space->design->step(&seat, &g->got[want], t, ops);
+    g->has_rest[k] = verbs < 0;
+    return verbs > 0 ? (unsigned)verbs : 0;
+}
+
+ONCE static void do_rest(void *ctx, unsigned k, struct fab_ep *ep)
+{
+    struct gathering *g = ctx;
+    struct locker l = *g->l;
+    const unsigned i = g->due[k];
+    if (!g->has_rest[k])
+        return;
+    l.seat.ep = ep;
+    struct hold *h = &g->got[g->order[i]];
+    int rc = l.seat.space->design->rest(&l.seat, h, &g->tries[k]);
+    if (rc && rc != -PAWL_ELOST)
+        hold_close(&l.seat, h);
+    g->rc[i] = rc <= 0 ? ended(&l.seat, seat_retry(&l.seat, rc)) : 0;
+    if (rc && !g->rc[i])
+        g->rc[i] = lock_nth(g, &l, i, DEADLINE_TRY);
+}
+
+ONCE static bool step_together(struct gathering *g)
+{
+    bool rest = false;
+    if (!may_step(g))
+        return false;
+    memset(g->tries, 0, g->due_count * sizeof *g->tries);
+    memset(g->has_rest, 0, g->due_count * sizeof *g->has_rest);
+    if (!together_steps(g->l->together, g->l->seat.ep, g->due_count, TRY_VERBS_MAX, step_due, g))
+        return false;
+    for (unsigned k = 0; k < g->due_count; k++)
+        rest |= g->has_rest[k];
+    if (rest && !together_run(g->l->together, g->l->seat.ep, g->due_count, do_rest, g))
+        for (unsigned k = 0; k < g->due_count; k++)
+            do_rest(g, k, g->l->seat.ep);
+    return true;
+}
+
 static void send_due(void *caller)
 {
     struct gathering *g = caller;
     struct fab_ep *ep = g->l->seat.ep;
-    bool together = g->due_count > 1 && together_run(g->l->together, ep, g->due_count, do_due, g);
+    bool together = g->due_count > 1 && (step_together(g) || together_run(g->l->together, ep, g->due_count, do_due, g));
     for (unsigned k = 0; k < g->due_count && !together; k++)
         do_due(g, k, ep);
     g->due_count = 0;

@@ -95,7 +95,7 @@ static int wanted(struct pawl *p, const pawl_grant *g)
     return locker_wanted(&m->locker, &h);
 }
 
-static int extend(struct pawl *p, pawl_grant *g)
+ONCE static int extend(struct pawl *p, pawl_grant *g)
 {
     struct memory_session *m = memory_of(p);
     int rc = seat_renew(&m->locker.seat);
@@ -151,7 +151,7 @@ static int lock_range(struct pawl *p, pawl_key key, uint64_t start, uint64_t end
     return ended(m, rc, key, &h, out);
 }
 
-static int reshape(struct pawl *p, pawl_grant *g, uint64_t start, uint64_t end, uint64_t deadline)
+ONCE static int reshape(struct pawl *p, pawl_grant *g, uint64_t start, uint64_t end, uint64_t deadline)
 {
     struct memory_session *m = memory_of(p);
     uint64_t first, last;
@@ -167,7 +167,7 @@ static int reshape(struct pawl *p, pawl_grant *g, uint64_t start, uint64_t end, 
     return ended(m, rc, pawl_id(0), &h, g);
 }
 
-static int split(struct pawl *p, pawl_grant *g, uint64_t at, pawl_grant *right)
+ONCE static int split(struct pawl *p, pawl_grant *g, uint64_t at, pawl_grant *right)
 {
     struct memory_session *m = memory_of(p);
     const uint64_t unit = m->space.unit_bytes;

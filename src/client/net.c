@@ -499,7 +499,7 @@ static int unlock(struct pawl *p, const pawl_grant *g)
     return net_unlock_at_once(n, request) ? 0 : net_failed(n, end_request(n, request));
 }
 
-static int convert(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t deadline)
+ONCE static int convert(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t deadline)
 {
     struct net *n = net_of(p);
     struct packet_answer answer;
@@ -555,7 +555,7 @@ static uint64_t expiry_of(struct net *n)
 /* The hold ends with the first of three leases: the session's own, the host's at the coordinator, and the host's at the granter.
  * The first is renewed here. The others are renewed by packets several times per lease; if that has not worked lately they are
  * asked for now, and the answers are waited for. */
-static int extend(struct pawl *p, pawl_grant *g)
+ONCE static int extend(struct pawl *p, pawl_grant *g)
 {
     struct net *n = net_of(p);
     int rc = check(p, g);

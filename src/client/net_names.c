@@ -294,7 +294,7 @@ int net_find(struct net *n, pawl_key key, enum pawl_mode mode, bool look, uint64
     return 0;
 }
 
-int net_query(struct pawl *p, pawl_key key, pawl_state *out)
+ONCE int net_query(struct pawl *p, pawl_key key, pawl_state *out)
 {
     struct net *n = net_of(p);
     const struct host_header *h = n->host.header;

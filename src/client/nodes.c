@@ -186,7 +186,7 @@ static int wanted(struct pawl *p, const pawl_grant *g)
     return nodes_told(nodes_of(p), rc ? rc : at->ops->wanted(at, g));
 }
 
-static int convert(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t deadline)
+ONCE static int convert(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t deadline)
 {
     struct pawl *at = NULL;
     pawl_grant there = *g;
@@ -198,7 +198,7 @@ static int convert(struct pawl *p, pawl_grant *g, enum pawl_mode mode, uint64_t 
     return nodes_told(nodes_of(p), rc);
 }
 
-static int reshape(struct pawl *p, pawl_grant *g, uint64_t start, uint64_t end, uint64_t deadline)
+ONCE static int reshape(struct pawl *p, pawl_grant *g, uint64_t start, uint64_t end, uint64_t deadline)
 {
     struct pawl *at = NULL;
     pawl_grant there = *g;
@@ -210,7 +210,7 @@ static int reshape(struct pawl *p, pawl_grant *g, uint64_t start, uint64_t end, 
     return nodes_told(nodes_of(p), rc);
 }
 
-static int split(struct pawl *p, pawl_grant *g, uint64_t middle, pawl_grant *right)
+ONCE static int split(struct pawl *p, pawl_grant *g, uint64_t middle, pawl_grant *right)
 {
     struct pawl *at = NULL;
     pawl_grant there = *g;
@@ -224,7 +224,7 @@ static int split(struct pawl *p, pawl_grant *g, uint64_t middle, pawl_grant *rig
     return nodes_told(nodes_of(p), rc);
 }
 
-static int extend(struct pawl *p, pawl_grant *g)
+ONCE static int extend(struct pawl *p, pawl_grant *g)
 {
     struct pawl *at = NULL;
     int rc = nodes_of_grant(nodes_of(p), g, &at);

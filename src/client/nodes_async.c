@@ -250,7 +250,7 @@ static const struct timespec *time_to_look(struct nodes *s, struct timespec *out
     return until == UINT64_MAX ? NULL : out;
 }
 
-void *nodes_thread(void *arg)
+ONCE void *nodes_thread(void *arg)
 {
     struct nodes *s = arg;
     handle_started(&s->handle, 0);

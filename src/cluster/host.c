@@ -403,7 +403,7 @@ void host_session_close(struct host *h, uint32_t session, struct outbox *out)
     pthread_mutex_unlock(&s->life);
 }
 
-bool host_look_after(struct host *h, uint32_t *session, struct outbox *out)
+ONCE bool host_look_after(struct host *h, uint32_t *session, struct outbox *out)
 {
     bool found = false;
     for (; *session < h->header->config.sessions && !found; ++*session) {

@@ -240,15 +240,10 @@ static uint32_t on_batch(struct memnode *n, struct verbs_head *h, struct verbs_c
         return verdict == VERBS_REFUSE ? answer(h, VERBS_FENCED) : 0;
     }
     verbs_begin(&r, h);
+    r.repeat = verdict == VERBS_REPEAT;
     VERBS_LOOP(VERBS_COUNT_MAX, verbs_check_step, &r)
     if (!verbs_check_end(&r))
         return malformed(n, h);
-    r.repeat = verdict == VERBS_REPEAT;
-    if (verbs_must_count(&r)) {
-        VERBS_LOOP(VERBS_COUNT_MAX, verbs_count_step, &r)
-        if (!verbs_count_end(&r))
-            return malformed(n, h);
-    }
     VERBS_LOOP(VERBS_COUNT_MAX, verbs_execute_step, &r)
     if (r.repeat) {
         n->counts.repeats++;

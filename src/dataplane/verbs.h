@@ -61,6 +61,7 @@ struct verbs_run {
     uint32_t at;      /* and where in the packet it is */
     uint32_t changes; /* verbs up to the last one that changes memory */
     uint32_t words;   /* of the results that are kept, so far */
+    uint32_t reads;   /* first pass: words of READs behind the last change */
     /* A READ or WRITE under way. */
     uint64_t move_offset;
     uint32_t move_at, move_left; /* in the packet; words */
@@ -76,7 +77,7 @@ VERBS_INLINE void verbs_begin(struct verbs_run *r, const struct verbs_head *h)
     r->index = 0;
     r->at = sizeof *h;
     r->changes = 0;
-    r->words = 0;
+    r->words = r->reads = 0;
     r->repeat = false;
     r->bad = !h->count || h->count > VERBS_COUNT_MAX;
 }
@@ -94,13 +95,10 @@ VERBS_INLINE void *verbs_place(const struct verbs_run *r, uint32_t at, uint32_t 
 }
 #endif
 
-/* Words of a verb's result that the cache keeps. A READ's are kept if a change follows it. */
-VERBS_INLINE uint32_t verbs_keeps(const struct verbs_run *r, const struct verbs_op *op)
+/* Whether the cache keeps what a READ found: if a change follows it. */
+VERBS_INLINE bool verbs_keeps_read(const struct verbs_run *r)
 {
-    if (verbs_operands(op->verb))
-        return op->width / 8u;
-    bool later = r->index + 1 < r->changes && !MISTAKE(r->mistakes, VERBS_MISTAKE_READS);
-    return op->verb == VERBS_READ && later ? op->room / 8u : 0;
+    return r->index + 1 < r->changes && !MISTAKE(r->mistakes, VERBS_MISTAKE_READS);
 }
 
 /* ---- first pass: is it sound? ---- */
@@ -126,47 +124,29 @@ static long verbs_check_step(uint32_t i, void *run)
     }
     r->index++;
     r->at += (uint32_t)sizeof *op + op->room;
-    if (op->verb != VERBS_READ)
+    if (op->verb == VERBS_READ) {
+        r->reads += op->room / 8u;
+    } else {
+        r->words += MISTAKE(r->mistakes, VERBS_MISTAKE_READS) ? 0 : r->reads;
+        r->words += verbs_operands(op->verb) ? op->width / 8u : 0;
+        r->reads = 0;
         r->changes = r->index;
+    }
     return r->index >= r->count;
 }
 
-/* Whether the packet ends where its verbs do. Then the second pass may begin. */
+/* Whether the packet ends where its verbs do, and its results fit the cache, or are as many as were kept. Then the second pass may
+ * begin. */
 VERBS_INLINE bool verbs_check_end(struct verbs_run *r)
 {
-    if (r->bad || r->index != r->count || r->at != r->len)
+    if (r->bad || r->index != r->count || r->at != r->len || r->words > VERBS_KEPT_WORDS)
+        return false;
+    if (r->repeat && r->words != r->kept->words)
         return false;
     r->index = 0;
+    r->words = 0;
     r->at = sizeof(struct verbs_head);
     return true;
-}
-
-/* Whether the results must be counted before the second pass: not if all rooms together fit the cache, as most often. */
-VERBS_INLINE bool verbs_must_count(const struct verbs_run *r)
-{
-    return r->repeat || r->len - r->count * sizeof(struct verbs_op) > sizeof(struct verbs_head) + 8 * VERBS_KEPT_WORDS;
-}
-
-/* The results that the cache would have to keep. Also between the passes: whether that fits, and whether it is what was kept. */
-static long verbs_count_step(uint32_t i, void *run)
-{
-    struct verbs_run *r = run;
-    const struct verbs_op *op = verbs_place(r, r->at, sizeof *op);
-    if (!op)
-        return 1;
-    r->words += verbs_keeps(r, op);
-    r->at += (uint32_t)sizeof *op + op->room;
-    r->index++;
-    return r->index >= r->count;
-}
-
-VERBS_INLINE bool verbs_count_end(struct verbs_run *r)
-{
-    bool fits = r->words <= VERBS_KEPT_WORDS && (!r->repeat || r->words == r->kept->words);
-    r->index = 0;
-    r->at = sizeof(struct verbs_head);
-    r->words = 0;
-    return fits;
 }
 
 /* ---- arithmetic, in halves: kernel programs have no 128-bit numbers ---- */
@@ -274,10 +254,38 @@ static long verbs_move_step(uint32_t i, void *run)
     return r->move_left == 0;
 }
 
+/* A READ of one or two words that is not kept, and a WRITE of a word or a pair: most of them, so without a loop. */
+VERBS_INLINE bool verbs_move_short(const struct verbs_run *r, const struct verbs_op *op, uint32_t at)
+{
+    bool two = op->room == 16;
+    uint64_t *low = verbs_place(r, at, 8), *high = two ? verbs_place(r, at + 8, 8) : NULL, *word;
+    if (op->room > 16 || !low || (two && !high))
+        return false;
+    if (op->verb == VERBS_WRITE) {
+        if (r->repeat)
+            return true;
+        if (two && op->offset % 16)
+            return false;
+        verbs_store(r->memory, op->offset, *low, high);
+        return true;
+    }
+    if (verbs_keeps_read(r))
+        return false;
+    word = verbs_word(r->memory, op->offset);
+    if (word)
+        *low = *(volatile uint64_t *)word;
+    word = high ? verbs_word(r->memory, op->offset + 8) : NULL;
+    if (word)
+        *high = *(volatile uint64_t *)word;
+    return true;
+}
+
 VERBS_INLINE void verbs_move(struct verbs_run *r, const struct verbs_op *op, uint32_t at)
 {
+    if (verbs_move_short(r, op, at))
+        return;
     r->move_reads = op->verb == VERBS_READ;
-    r->move_kept = verbs_keeps(r, op);
+    r->move_kept = r->move_reads && verbs_keeps_read(r);
     r->move_left = op->room / 8u;
     r->move_offset = op->offset;
     r->move_at = at;

@@ -139,8 +139,10 @@ static uint8_t verb_of(const struct fab_op *op)
 
 static void put_operand(uint8_t **at, u128 value, uint8_t width)
 {
-    uint64_t half[2] = {(uint64_t)value, (uint64_t)(value >> 64)};
-    memcpy(*at, half, width);
+    const uint64_t low = (uint64_t)value, high = (uint64_t)(value >> 64);
+    memcpy(*at, &low, sizeof low);
+    if (width == 16)
+        memcpy(*at + 8, &high, sizeof high);
     *at += width;
 }
 
@@ -238,9 +240,11 @@ static void take_results(struct node_request *r, const uint8_t *answer)
         } else if (sent.verb == VERBS_WRITE) {
             op++;
         } else {
-            uint64_t half[2] = {0, 0};
-            memcpy(half, answer + at, sent.width);
-            op++->old = (u128)half[1] << 64 | half[0];
+            uint64_t low, high = 0;
+            memcpy(&low, answer + at, sizeof low);
+            if (sent.width == 16)
+                memcpy(&high, answer + at + 8, sizeof high);
+            op++->old = (u128)high << 64 | low;
         }
         at += sent.room;
     }

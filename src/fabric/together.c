@@ -45,6 +45,7 @@ struct together {
     struct fiber_pool pool;
     struct call calls[TOGETHER_MAX];
     struct fab_op batch[FAB_BATCH_MAX]; /* here, since stacks are small */
+    struct fab_op done[FAB_BATCH_MAX];  /* the batch before, while calls without stacks look at its results */
     struct fab_cond conds[FAB_CONDS_MAX];
 };
 
@@ -386,24 +387,34 @@ static struct together *make(void)
     return t;
 }
 
-static bool start_all(struct together *t, struct fab_ep *ep, unsigned count, together_fn fn, void *ctx)
+static void begin(struct together *t, struct fab_ep *ep, unsigned count, void *ctx)
 {
     t->ep = ep;
-    t->fn = fn;
     t->ctx = ctx;
     t->count = count;
     t->calls_act = ep->world == &world_real && !fab_parking_get();
     t->inside = t->calls_act && ep->ops->enter;
+}
+
+__attribute__((noinline)) static void give_endpoint(struct together *t, struct call *c)
+{
+    c->ep = *t->ep;
+    c->ep.ops = &call_ops;
+    c->ep.calls = t->count;
+    c->all = t;
+}
+
+static bool start_all(struct together *t, struct fab_ep *ep, unsigned count, together_fn fn, void *ctx)
+{
+    begin(t, ep, count, ctx);
+    t->fn = fn;
     for (unsigned i = 0; i < count; i++) {
         struct call *c = &t->calls[i];
         if (!c->fiber)
             c->fiber = fiber_pool_take(&t->pool);
         if (!c->fiber)
             return false;
-        c->ep = *ep;
-        c->ep.ops = &call_ops;
-        c->ep.calls = count;
-        c->all = t;
+        give_endpoint(t, c);
         c->number = i;
         c->state = CALL_READY;
         fiber_reset(c->fiber); /* in the simulation its last run may have been given up */
@@ -419,21 +430,74 @@ int together_prepare(struct together_shelf *shelf)
     return shelf->at[0] ? 0 : -ENOMEM;
 }
 
-bool together_run(struct together_shelf *shelf, struct fab_ep *ep, unsigned count, together_fn fn, void *ctx)
+/* A place that no other thread uses, with memory; TOGETHER_SHELVES: there is none. */
+static unsigned take_place(struct together_shelf *shelf)
 {
-    assert(count <= TOGETHER_MAX && !fab_is_shm(ep));
     unsigned i = 0;
     while (i < TOGETHER_SHELVES && __atomic_exchange_n(&shelf->taken[i], true, __ATOMIC_ACQUIRE))
         i++;
     if (i == TOGETHER_SHELVES)
-        return false;
+        return i;
     if (!shelf->at[i])
         shelf->at[i] = make();
-    bool runs = shelf->at[i] && start_all(shelf->at[i], ep, count, fn, ctx);
+    if (shelf->at[i])
+        return i;
+    __atomic_store_n(&shelf->taken[i], false, __ATOMIC_RELEASE);
+    return TOGETHER_SHELVES;
+}
+
+bool together_run(struct together_shelf *shelf, struct fab_ep *ep, unsigned count, together_fn fn, void *ctx)
+{
+    assert(count <= TOGETHER_MAX && !fab_is_shm(ep));
+    unsigned i = take_place(shelf);
+    if (i == TOGETHER_SHELVES)
+        return false;
+    bool runs = start_all(shelf->at[i], ep, count, fn, ctx);
     if (runs)
         run_all(shelf->at[i]);
     __atomic_store_n(&shelf->taken[i], false, __ATOMIC_RELEASE);
     return runs;
+}
+
+static void step_all(struct together *t, together_step_fn fn)
+{
+    struct fab_op *done = t->done, *ops = t->batch;
+    struct fab_ep *ep = t->inside ? &t->calls[0].ep : t->ep;
+    uint8_t verbs[TOGETHER_MAX]; /* of each call, in its latest step */
+    int rc = 0;
+    give_endpoint(t, &t->calls[0]);
+    for (bool first = true;; first = false) {
+        unsigned n = 0, at = 0;
+        if (t->inside)
+            t->ep->ops->enter(t->ep);
+        for (unsigned i = 0; i < t->count; i++) {
+            if (!first && !verbs[i])
+                continue;
+            unsigned had = first ? 0 : verbs[i];
+            verbs[i] = (uint8_t)fn(t->ctx, i, ep, done + at, rc, ops + n);
+            at += had;
+            n += verbs[i];
+        }
+        if (t->inside)
+            t->ep->ops->leave(t->ep);
+        if (!n)
+            return;
+        rc = t->ep->ops->batch(t->ep, ops, n);
+        struct fab_op *spare = done;
+        done = ops;
+        ops = spare;
+    }
+}
+
+bool together_steps(struct together_shelf *shelf, struct fab_ep *ep, unsigned count, unsigned most, together_step_fn fn, void *ctx)
+{
+    unsigned i = count * most <= FAB_BATCH_MAX ? take_place(shelf) : TOGETHER_SHELVES;
+    if (i == TOGETHER_SHELVES)
+        return false;
+    begin(shelf->at[i], ep, count, ctx);
+    step_all(shelf->at[i], fn);
+    __atomic_store_n(&shelf->taken[i], false, __ATOMIC_RELEASE);
+    return true;
 }
 
 void together_reset(struct together_shelf *shelf)

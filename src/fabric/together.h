@@ -30,6 +30,14 @@ struct together_shelf {
  */
 bool together_run(struct together_shelf *shelf, struct fab_ep *ep, unsigned count, together_fn fn, void *ctx);
 
+/* Calls that need no stack: `fn` writes the verbs of the i-th call's next step to `ops`, at most `most` of them, and says how many.
+ * It is called again when they have ended, with `rc`, and `done` are those verbs with their results; at first there are none. 0:
+ * the call is over. `fn` does no verb itself, and stores to words of the session's own by `ep` only. False: as of together_run, or
+ * their verbs may not fit one batch. */
+typedef unsigned (*together_step_fn)(void *ctx, unsigned i, struct fab_ep *ep, const struct fab_op *done, int rc,
+                                     struct fab_op *ops);
+bool together_steps(struct together_shelf *shelf, struct fab_ep *ep, unsigned count, unsigned most, together_step_fn fn, void *ctx);
+
 /* Makes what the first call of together_run would make. */
 int together_prepare(struct together_shelf *shelf);
 

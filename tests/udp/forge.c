@@ -6,10 +6,12 @@
  * with that of the rival's host, and with that of a host that has not joined. It has read the nonce of the holder's JOIN then, and
  * uses the holder's address. Operators' commands come with the cluster's own key, too, and without the admin key. */
 #include "tests/udp/forge.h"
+#include "wire/many.h"
 
 #include <errno.h>
 
 #define LOCK 5
+#define FREE_LOCK 6
 #define HIGHEST UINT32_MAX
 #define TIMES 3 /* each attack comes so often: one packet may be taken for another's duplicate */
 
@@ -187,6 +189,24 @@ static void here(uint32_t life)
     coordinator_packet_of(COORD_HERE, sizeof(struct coord_packet))->head.epoch = life ? life : victim.header->life;
 }
 
+/* Two requests of the holder's for a lock that is free, in one datagram. Each alone would be granted. */
+static void equal_locks(uint32_t count)
+{
+    _Alignas(8) uint8_t part[PACKET_MAX];
+    struct packet_head *h = lock_packet(family == PACKET_FISSION ? (uint8_t)FISSION_ACQUIRE : (uint8_t)NETLOCK_ACQUIRE);
+    const uint32_t len = packet.len;
+    h->index = FREE_LOCK;
+    memcpy(part, h, len);
+    struct many_front *front = (struct many_front *)(void *)packet.bytes;
+    const struct packet_head first = *h;
+    packet.len = sizeof *front;
+    many_begin(front, &first);
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy(packet.bytes + packet.len, part, len);
+        CHECK(many_add(front, len, &packet.len));
+    }
+}
+
 static void lock_type(uint32_t type)
 {
     lock_packet((uint8_t)type);
@@ -337,6 +357,8 @@ static const struct attack {
     {"LEASE of the highest life, from the host's address", SWITCH, SAME_MACHINE, lease, HIGHEST, 0, true},
     {"LEASE that is given back", SWITCH, ELSEWHERE, lease_back, 0, 0, true},
     {"HERE to the lock server", SERVER, ELSEWHERE, here, HIGHEST, 0, true},
+    {"two requests for one lock in a datagram", SWITCH, SAME_MACHINE, equal_locks, 2, PACKET_FISSION, true},
+    {"two requests for one lock in a datagram", SWITCH, SAME_MACHINE, equal_locks, 2, PACKET_NETLOCK, true},
     {"in the name of the switch", SWITCH, ELSEWHERE, of_machine, MACHINE_SWITCH, 0, true},
     {"in the name of the steward", SWITCH, ELSEWHERE, of_machine, MACHINE_STEWARD, 0, true},
     {"in the name of a lock server", SWITCH, ELSEWHERE, of_machine, 9, 0, true},
@@ -503,6 +525,8 @@ int main(void)
     for (tagging = 0; tagging < (rack_ring.count ? TAGGINGS : OTHER_CLUSTER); tagging++)
         count += attack_all(holder, &g, rival);
     CHECK(lives[0] == forge_board->server_life && lives[1] == forge_board->switch_life); /* no member had to join anew */
+    CHECK_OK(pawl_trylock(rival, pawl_id(FREE_LOCK), PAWL_EXCLUSIVE, &h));
+    CHECK_OK(pawl_unlock(rival, &h));
     CHECK_OK(pawl_unlock(holder, &g));
     CHECK_OK(pawl_lock(rival, pawl_id(LOCK), PAWL_EXCLUSIVE, &h));
     CHECK(h.token > g.token); /* I2 */

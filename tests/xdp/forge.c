@@ -2,7 +2,8 @@
 /* Forged packets against switches in the kernel that have a key: every type of the design's packets, and of the coordinator's, in
  * the name of the holder's host, of lock servers, switches, stewards, operators and coordinators; without a tag, with the keys of
  * another cluster, of another host, of a former life, of a key file, and with the right tag of another packet. None changes a byte
- * of the switch's memory, each is counted, and none is answered. */
+ * of the switch's memory, each is counted, and none is answered. Nor does a datagram of the holder's own with two packets of one
+ * lock. */
 #include "cluster/coordinator.h"
 #include "cluster/host.h"
 #include "dataplane/fission.h"
@@ -170,6 +171,26 @@ static void part_of_another(const void *part, uint32_t len)
     attacks++;
 }
 
+/* A datagram of the holder's host, rightly tagged, in which the packet is twice: refused as a whole, since both are of one lock. */
+static void equal_locks(const void *part, uint32_t len)
+{
+    struct packet_head first;
+    struct plane_counters before, after;
+    struct test_many d;
+    memcpy(&first, part, sizeof first);
+    test_many_begin(&d, &first);
+    CHECK(test_many_add(&d, part, len) && test_many_add(&d, part, len));
+    struct test_frame f = test_frame(d.bytes, d.len), out;
+    look();
+    CHECK_EQ(plane_count(target.p, &before), 0);
+    CHECK_EQ(test_pass(target.p, &f, &out), XDP_DROP);
+    CHECK_EQ(plane_count(target.p, &after), 0);
+    CHECK_EQ(after.reason[PLANE_MANY], before.reason[PLANE_MANY] + 1);
+    for (unsigned i = 0; i < target.maps; i++)
+        CHECK(!memcmp(target.map[i].at, target.map[i].before, target.map[i].bytes));
+    attacks++;
+}
+
 /* ---- switches ---- */
 
 static struct fission_packet of_holder(uint8_t type)
@@ -197,6 +218,7 @@ static void fission(void)
     attack_all();
     struct fission_packet end = of_holder(FISSION_FREE);
     part_of_another(&end, sizeof end);
+    equal_locks(&end, sizeof end);
     printf("fission: %u attacks changed nothing, and were counted\n", attacks);
     watch_no_more();
     plane_close(target.p, PLANE_REMOVE);
@@ -217,6 +239,10 @@ static void netlock(void)
     struct netlock_packet release = {.head = test_head(PACKET_NETLOCK, NETLOCK_RELEASE), .mode = NETLOCK_EXCLUSIVE};
     release.head.index = LOCK;
     part_of_another(&release, sizeof release);
+    struct netlock_packet acquire = {
+        .head = test_head(PACKET_NETLOCK, NETLOCK_ACQUIRE), .mode = NETLOCK_EXCLUSIVE, .client = release.head.from};
+    acquire.head.index = LOCK;
+    equal_locks(&acquire, sizeof acquire);
     printf("netlock: %u attacks changed nothing, and were counted\n", attacks - before);
     watch_no_more();
     kit_close();

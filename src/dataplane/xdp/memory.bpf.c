@@ -184,15 +184,10 @@ static __attribute__((noinline)) int execute(struct xdp_md *ctx, uint32_t number
     verbs_begin(&r, h);
     if (r.bad)
         return OUTCOME_BAD;
+    r.repeat = verdict == VERBS_REPEAT;
     VERBS_LOOP(VERBS_COUNT_MAX, verbs_check_step, &r);
     if (!verbs_check_end(&r))
         return OUTCOME_BAD;
-    r.repeat = verdict == VERBS_REPEAT;
-    if (verbs_must_count(&r)) {
-        VERBS_LOOP(VERBS_COUNT_MAX, verbs_count_step, &r);
-        if (!verbs_count_end(&r))
-            return OUTCOME_BAD;
-    }
     VERBS_LOOP(VERBS_COUNT_MAX, verbs_execute_step, &r);
     if (!r.repeat) {
         kept->sequence = sequence;

@@ -83,19 +83,10 @@ static void note_grant(const struct turn *t)
     alock_note(t, OWN(own[1]), t->count);
 }
 
-/* The baton of our cohort first. Then the Peterson lock between the cohorts, unless the baton came with budget left (Algorithm 3,
- * line 10). */
-static int acquire(struct turn *t, uint64_t deadline)
+/* With the baton of our cohort, unless `rc` is an error: the Peterson lock between the cohorts, unless the baton came with budget
+ * left (Algorithm 3, line 10). */
+static int win(struct turn *t, uint64_t deadline, int rc)
 {
-    if (t->me > ALOCK_HOLDER_MASK)
-        return -PAWL_ELIMIT;
-    int rc = deadline == DEADLINE_TRY ? look_before_try(t) : 0;
-    if (!rc)
-        rc = hold_publish(t->seat, t->h, RECORD_TRY_X); /* intent before effect (I5) */
-    if (!rc)
-        rc = get_baton(t, deadline);
-    if (rc == DESIGN_LOOK_AGAIN)
-        return rc;
     if (!rc && !t->budget)
         rc = alock_win_peterson(t, deadline);
     if (!rc)
@@ -106,17 +97,86 @@ static int acquire(struct turn *t, uint64_t deadline)
     return left == -PAWL_ELOST ? left : rc == -ESTALE ? DESIGN_LOOK_AGAIN : rc;
 }
 
+static int acquire(struct turn *t, uint64_t deadline)
+{
+    if (t->me > ALOCK_HOLDER_MASK)
+        return -PAWL_ELIMIT;
+    int rc = deadline == DEADLINE_TRY ? look_before_try(t) : 0;
+    if (!rc)
+        rc = hold_publish(t->seat, t->h, RECORD_TRY_X); /* intent before effect (I5) */
+    if (!rc)
+        rc = get_baton(t, deadline);
+    return rc == DESIGN_LOOK_AGAIN ? rc : win(t, deadline, rc);
+}
+
+static int granted(const struct seat *seat, struct hold *h, const struct turn *t)
+{
+    if (!seat_lives(seat))
+        return -PAWL_ELOST; /* a session that was stopped in between finds out here (I1), and leaves the lock to recovery */
+    assert(hold_is(seat, h, RECORD_TRY_X)); /* I5 */
+    h->token = t->token;
+    return 0;
+}
+
 static int alock_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     struct turn t = alock_turn_of(seat, h);
     int rc = acquire(&t, deadline);
-    if (rc)
-        return rc;
-    if (!seat_lives(seat))
-        return -PAWL_ELOST; /* a session that was stopped in between finds out here (I1), and leaves the lock to recovery */
-    assert(hold_is(seat, h, RECORD_TRY_X)); /* I5 */
-    h->token = t.token;
-    return 0;
+    return rc ? rc : granted(seat, h, &t);
+}
+
+/* ---- a try in steps, of a remote session: a look at both cohorts, the step into the empty queue, Peterson's lock ---- */
+
+ONCE static int alock_step(const struct seat *seat, struct hold *h, struct design_try *t, struct fab_op *ops)
+{
+    struct turn turn = alock_turn_of(seat, h);
+    const uint64_t w = t->seen[turn.cohort];
+    turn.era = alock_era(w);
+    switch (t->step) {
+    case 0:
+        if (turn.me > ALOCK_HOLDER_MASK)
+            return TRY_OTHERWISE;
+        ops[0] = (struct fab_op){
+            .verb = FAB_READ, .len = COHORTS * sizeof w, .addr = turn.lock + offsetof(struct alock, cohort), .buf = t->seen};
+        break;
+    case 1:
+        if (alock_holder(w) || alock_tail(w) || alock_holder(t->seen[!turn.cohort]) || hold_publish(seat, h, RECORD_TRY_X))
+            return TRY_OTHERWISE;
+        alock_clear(&turn);
+        ops[0] = (struct fab_op){
+            .verb = FAB_CAS, .width = 8, .addr = turn.word, .compare = w, .swap = alock_word(turn.era, turn.me, turn.me)};
+        ops[0].compare_mask = ops[0].swap_mask = UINT64_MAX;
+        break;
+    case 2:
+        if ((uint64_t)t->old != w)
+            return TRY_OTHERWISE;
+        alock_look_across(&turn, t->seen + COHORTS, ops);
+        break;
+    default:
+        if (!alock_won(&turn, t->seen + COHORTS))
+            return TRY_OTHERWISE;
+        note_grant(&turn);
+        h->token = turn.token;
+        return 0;
+    }
+    return t->step++ == 2 ? (int)ALOCK_ACROSS_VERBS : 1;
+}
+
+ONCE static int alock_rest(const struct seat *seat, struct hold *h, struct design_try *t)
+{
+    struct turn turn = alock_turn_of(seat, h);
+    int baton = t->step == 3;
+    turn.queued = t->step >= 2;
+    turn.era = alock_era(t->seen[turn.cohort]);
+    turn.victims = baton;        /* no word of a victim is written twice */
+    if (t->step == 2 && t->rc) { /* was it the step into the queue? */
+        int rc = seat_retry(seat, t->rc);
+        baton = rc ? rc : alock_drop_queue(&turn);
+    }
+    if (baton <= 0)
+        return baton ? baton : alock_acquire(seat, h, DEADLINE_TRY);
+    int rc = win(&turn, DEADLINE_TRY, 0);
+    return rc ? rc : granted(seat, h, &turn);
 }
 
 /* Moves the token on before the next grant. */
@@ -184,7 +244,7 @@ static int alock_release(const struct seat *seat, const struct hold *h)
     return 0;
 }
 
-static int alock_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
+ONCE static int alock_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
 {
     struct alock l;
     int rc = fab_read(seat->ep, space_lock_addr(seat->space, index), &l, sizeof l);
@@ -202,7 +262,7 @@ static int alock_peek(const struct seat *seat, uint64_t index, struct lock_view 
     return 0;
 }
 
-static int alock_raise(const struct seat *seat, struct hold *h, uint64_t floor)
+ONCE static int alock_raise(const struct seat *seat, struct hold *h, uint64_t floor)
 {
     if (h->token > floor)
         return 0;
@@ -250,4 +310,6 @@ const struct design design_alock = {
     ALOCK_COMMON,
     .tolerates = FAULTS_ALL,
     .acquire = alock_acquire,
+    .step = alock_step,
+    .rest = alock_rest,
 };

@@ -62,6 +62,23 @@ static int look_across_remote(struct turn *t, bool victim, uint64_t *other)
     return 1;
 }
 
+void alock_look_across(struct turn *t, uint64_t *words, struct fab_op *ops)
+{
+    fab_local_store64(t->seat->ep, victim_addr(t), victim_word(t)); /* takes effect before these verbs */
+    ops[0] = (struct fab_op){.verb = FAB_READ, .len = 8, .addr = alock_other_word(t), .buf = &words[0]};
+    ops[1] = (struct fab_op){.verb = FAB_READ, .len = 8, .addr = victim_addr(t), .buf = &words[1]};
+    ops[2] = (struct fab_op){.verb = FAB_READ, .len = 24, .addr = t->lock + offsetof(struct alock, token), .buf = &words[2]};
+}
+
+bool alock_won(struct turn *t, const uint64_t *words)
+{
+    if (alock_holder(words[0]) && words[1] >> ALOCK_VICTIM_SHIFT == t->cohort)
+        return false;
+    alock_set_token(t, words + 2);
+    t->budget = t->seat->space->knobs.value[t->cohort];
+    return true;
+}
+
 static int sleep_across(const struct turn *t, uint64_t other, uint64_t deadline)
 {
     struct fab_cond conds[3] = {

@@ -109,7 +109,7 @@ static void notify(const struct turn *t, uint64_t to, fab_addr desc, uint64_t gr
  * We are out once we have seen that the era has ended, by our own step or another's. Before that, others may hand us the baton,
  * which would be stuck with a hold whose record may be closed. A step that failed, or whose outcome is unknown, does not show that:
  * the next look at the word does. */
-int alock_drop_queue(struct turn *t)
+ONCE int alock_drop_queue(struct turn *t)
 {
     for (uint64_t old = 0;;) {
         uint64_t w;
@@ -136,7 +136,7 @@ int alock_drop_queue(struct turn *t)
 }
 
 /* The connection broke while we were queueing up: 1: we have the baton, 2: we are the last of the queue, 0: we are not in it. */
-static int queued_or_not(struct turn *t, uint64_t before)
+ONCE static int queued_or_not(struct turn *t, uint64_t before)
 {
     uint64_t w;
     int rc = alock_load(t->seat, t->cohort, t->word, &w);
@@ -152,13 +152,18 @@ static int queued_or_not(struct turn *t, uint64_t before)
     return 0;
 }
 
+void alock_clear(const struct turn *t)
+{
+    alock_own_store(t, OWN(next), 0);
+    alock_own_store(t, OWN(grant), 0);
+}
+
 /* Joins the queue (Algorithm 3, lines 2 to 8; the swap is a compare-and-swap with what was learnt). 1: with the baton. */
 int alock_join(struct turn *t)
 {
     uint64_t w = t->seen, old = 0;
     assert(!t->queued); /* I11: no place in a queue is left behind */
-    alock_own_store(t, OWN(next), 0);
-    alock_own_store(t, OWN(grant), 0);
+    alock_clear(t);
     int rc = t->looked ? 0 : alock_load(t->seat, t->cohort, t->word, &w);
     t->looked = false;
     while (!rc) {

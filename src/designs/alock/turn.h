@@ -56,6 +56,8 @@ int alock_confirm_place(const struct turn *t);
 
 /* ---- queue.c ---- */
 
+/* No successor and no predecessor have written to our descriptor so far. */
+void alock_clear(const struct turn *t);
 /* Joins the queue. 1: with the baton. */
 int alock_join(struct turn *t);
 /* Waits for the baton. 1: we have it; -ESTALE: queue up again. */
@@ -69,5 +71,12 @@ int alock_give_baton(const struct turn *t, unsigned budget);
 
 /* Wins the Peterson lock for the leader of a cohort. */
 int alock_win_peterson(struct turn *t, uint64_t deadline);
+
+/* Its first step of a remote session, for a batch: writes that we are the victim, and the verbs that look across to `words`. */
+#define ALOCK_ACROSS_VERBS 3u
+#define ALOCK_ACROSS_WORDS 5u
+void alock_look_across(struct turn *t, uint64_t *words, struct fab_op *ops);
+/* Whether that won it. */
+bool alock_won(struct turn *t, const uint64_t *words);
 
 #endif

@@ -119,7 +119,7 @@ static int grow(struct citron_job *j)
     return rc ? rc : tidy_up(j, is_contained);
 }
 
-int citron_reshape(const struct seat *seat, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline)
+ONCE int citron_reshape(const struct seat *seat, struct hold *h, uint64_t start, uint64_t end, uint64_t deadline)
 {
     struct citron_job j;
     bool grows = start < h->start || end > h->end;
@@ -250,7 +250,7 @@ static int downgrade(struct citron_job *j)
     return rc;
 }
 
-int citron_convert(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline)
+ONCE int citron_convert(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline)
 {
     struct citron_job j;
     if (mode == h->mode)

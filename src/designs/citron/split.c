@@ -169,7 +169,7 @@ static int keep_left(struct citron_job *l, uint64_t start, uint64_t at, uint64_t
     return job_say_all(l, CLAIM_HELD);
 }
 
-int citron_split(const struct seat *seat, struct hold *h, uint64_t at, struct hold *right)
+ONCE int citron_split(const struct seat *seat, struct hold *h, uint64_t at, struct hold *right)
 {
     struct citron_job l, r;
     assert(h->start < at && at < h->end);

@@ -75,6 +75,17 @@ struct overtaking {
  */
 #define OVERTAKING_ON_THE_WAY 4
 
+/* A try in steps (design.step): of one hold among several whose verbs leave together. */
+struct design_try {
+    unsigned step;    /* how many steps were taken */
+    int rc;           /* how the verbs of the latest one ended, */
+    u128 old;         /* and what its first verb found, if that is an atomic */
+    uint64_t seen[7]; /* the design's: what READs found, say */
+};
+
+#define TRY_VERBS_MAX 4 /* of one step */
+#define TRY_OTHERWISE (-1)
+
 struct packet_design; /* designs/packet/packet.h */
 
 /* A counter of a design, for the whole process, where a verb is expensive enough to count. */
@@ -125,6 +136,13 @@ struct design {
      * attempt remains but the record, which the caller closes; except after -PAWL_ELOST, when recovery does. DESIGN_LOOK_AGAIN is
      * a failure, too: it was out of the queue for a moment, so find the lock's place again before the next attempt. */
     int (*acquire)(const struct seat *seat, struct hold *h, uint64_t deadline);
+
+    /* At a memory node: what `acquire` does for a try of a lock that is free, without a stack of its own. `step` writes the verbs
+     * of the next step and says how many they are; it is called again when they have ended well. 0: the lock is held, if the
+     * session lives. TRY_OTHERWISE: it is not that simple, or a verb has failed (then `step` is not asked), and `rest` goes on from
+     * there, to an end as of `acquire`. `step` executes no verb itself. Null: not offered. */
+    int (*step)(const struct seat *seat, struct hold *h, struct design_try *t, struct fab_op *ops);
+    int (*rest)(const struct seat *seat, struct hold *h, struct design_try *t);
 
     /* Ends the hold and closes its record. -PAWL_ENOTOWNER if the session does not have it. */
     int (*release)(const struct seat *seat, const struct hold *h);

@@ -191,7 +191,7 @@ int seat_fence(const struct seat *seat, uint32_t slot, uint32_t epoch)
     return rc <= 0 ? rc : fab_fence(seat->ep, (uint32_t)(proof >> 32), (uint32_t)proof);
 }
 
-int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease)
+ONCE int seat_peer_dead(const struct seat *seat, uint32_t slot, uint64_t *lease)
 {
     fab_addr addr = space_slot_addr(seat->space, slot) + offsetof(struct slot, lease);
     uint64_t word, old;
@@ -249,7 +249,7 @@ static int records_home(const struct seat *seat, uint32_t slot, record_fn fn, vo
     return rc;
 }
 
-int seat_records(const struct seat *seat, uint32_t slot, record_fn fn, void *ctx)
+ONCE int seat_records(const struct seat *seat, uint32_t slot, record_fn fn, void *ctx)
 {
     uint64_t words[PIECE];
     if (seat_records_home(seat))

@@ -195,14 +195,20 @@ static int reader_wait(const struct seat *seat, struct hold *h, struct shift_try
     }
 }
 
-/* Intent before effect (I5), in one round trip; and what the word was before. SHIFT_AGAIN: it had no effect, or the lock is being
- * counted anew. */
-static int step_in(const struct seat *seat, struct hold *h, const struct fab_op *op, struct shift_try *t)
+/* All but what the step finds, and what a wait begins with: most attempts end with their step. */
+static void begin_try(struct shift_try *t)
 {
-    struct fab_op ops[2] = {*op};
-    t->drew = shift_op_draw(seat, h, &ops[1], &t->drawn);
-    int rc = h->mode == PAWL_SHARED ? shift_publish_and(seat, h, RECORD_TRY_S, ops, 1 + t->drew)
-                                    : shift_publish_joining(seat, h, ops, 1 + t->drew);
+    t->nonce = t->drawn = 0;
+    t->direct = t->told_before = false;
+    t->run = (struct shift_run){0};
+    t->pred = 0;
+    t->pred_desc = 0;
+}
+
+/* What the word was before the step, whose verbs ended with `rc`. SHIFT_AGAIN: it had no effect, or the lock is being counted anew.
+ */
+__attribute__((noinline)) static int stepped_in(const struct seat *seat, struct hold *h, u128 old, struct shift_try *t, int rc)
+{
     step_done(seat, STEP_ATOMIC);
     if (rc == -FAB_EUNKNOWN) {
         rc = doubt(seat, h);
@@ -210,19 +216,43 @@ static int step_in(const struct seat *seat, struct hold *h, const struct fab_op 
     }
     if (rc)
         return rc;
-    t->seen = shift_unpack(shift_form(seat), ops[0].old);
-    if (t->drew && ops[1].verb == FAB_FAA)
-        t->drawn = (uint64_t)ops[1].old;
+    t->seen = shift_unpack(shift_form(seat), old);
     return shift_recounting(t->seen) ? SHIFT_AGAIN : 0;
 }
 
-static int enter_reader(const struct seat *seat, struct hold *h, uint64_t deadline)
+/* Lines 7 to 10 of a writer; a try compares, so that it joins a free lock only. */
+__attribute__((noinline)) static void step_of(const struct seat *seat, const struct hold *h, bool try, struct fab_op *op)
+{
+    const struct shift_entry us = {.tail = shift_name(seat, h)};
+    if (h->mode == PAWL_SHARED)
+        shift_op_add_reader(seat, h->index, op);
+    else
+        shift_op_cas(seat, h->index, shift_guess(seat, h->index), try ? SHIFT_TAIL | SHIFT_READERS : 0, us, SHIFT_TAIL, op);
+}
+
+/* The step, unless it was taken already (`taken`). Intent before effect (I5), in one round trip. */
+__attribute__((noinline)) static int step_in(const struct seat *seat, struct hold *h, bool try, const struct design_try *taken,
+                                             struct shift_try *t)
+{
+    struct fab_op ops[2];
+    begin_try(t);
+    t->drew = false;
+    if (taken)
+        return stepped_in(seat, h, taken->old, t, taken->rc);
+    step_of(seat, h, try, &ops[0]);
+    t->drew = shift_op_draw(seat, h, &ops[1], &t->drawn);
+    int rc = h->mode == PAWL_SHARED ? shift_publish_and(seat, h, RECORD_TRY_S, ops, 1 + t->drew)
+                                    : shift_publish_joining(seat, h, ops, 1 + t->drew);
+    if (!rc && t->drew && ops[1].verb == FAB_FAA)
+        t->drawn = (uint64_t)ops[1].old;
+    return stepped_in(seat, h, ops[0].old, t, rc);
+}
+
+static int enter_reader(const struct seat *seat, struct hold *h, uint64_t deadline, const struct design_try *taken)
 {
     const struct shift_form *f = shift_form(seat);
-    struct shift_try t = {0};
-    struct fab_op op;
-    shift_op_add_reader(seat, h->index, &op);
-    int rc = step_in(seat, h, &op, &t);
+    struct shift_try t;
+    int rc = step_in(seat, h, false, taken, &t);
     if (rc)
         return rc;
     struct shift_entry e = t.seen;
@@ -412,16 +442,12 @@ static int writer_wait(const struct seat *seat, struct hold *h, struct shift_try
     return left == GRANTED ? writer_has(seat, h, t) : left ? left : rc;
 }
 
-static int enter_writer(const struct seat *seat, struct hold *h, uint64_t deadline)
+static int enter_writer(const struct seat *seat, struct hold *h, uint64_t deadline, const struct design_try *taken)
 {
     const struct shift_form *f = shift_form(seat);
-    const struct shift_entry us = {.tail = shift_name(seat, h)};
-    struct shift_try t = {0};
-    struct fab_op op;
-    /* Lines 7 to 10; a try compares, so that it joins a free lock only. */
+    struct shift_try t;
     bool try = deadline == DEADLINE_TRY;
-    shift_op_cas(seat, h->index, shift_guess(seat, h->index), try ? SHIFT_TAIL | SHIFT_READERS : 0, us, SHIFT_TAIL, &op);
-    int rc = step_in(seat, h, &op, &t);
+    int rc = step_in(seat, h, try, taken, &t);
     if (rc)
         return rc;
     t.target = shift_rel_add(f, t.seen.rel, t.seen.readers);
@@ -431,20 +457,19 @@ static int enter_writer(const struct seat *seat, struct hold *h, uint64_t deadli
         return granted_at_once(seat, h, entry_of_writer(seat, h, &t), &t);
     if (try)
         return -PAWL_EHELD;
-    if (t.pred == us.tail) { /* our own name, left by a count of long ago */
+    if (t.pred == shift_name(seat, h)) { /* our own name, left by a count of long ago */
         rc = doubt(seat, h);
         return rc ? rc : SHIFT_AGAIN;
     }
     return writer_wait(seat, h, &t, deadline);
 }
 
-int shift_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
+/* `taken`: the first step was. */
+static int acquire(const struct seat *seat, struct hold *h, uint64_t deadline, const struct design_try *taken)
 {
     bool looked_after = false;
-    if (h->record + 1 > FIELD_MAX(shift_form(seat)->record_bits))
-        return -PAWL_ELIMIT;
-    for (;;) {
-        int rc = h->mode == PAWL_SHARED ? enter_reader(seat, h, deadline) : enter_writer(seat, h, deadline);
+    for (;; taken = NULL) {
+        int rc = h->mode == PAWL_SHARED ? enter_reader(seat, h, deadline, taken) : enter_writer(seat, h, deadline, taken);
         if (likely(!rc)) {
             assert(hold_is_held(seat, h)); /* I5 */
             /* A session that was stopped in between finds out here (I1), and leaves the lock to recovery. */
@@ -465,4 +490,44 @@ int shift_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
         if (rc)
             return rc;
     }
+}
+
+static bool has_name(const struct seat *seat, const struct hold *h)
+{
+    return h->record + 1 <= FIELD_MAX(shift_form(seat)->record_bits);
+}
+
+int shift_acquire(const struct seat *seat, struct hold *h, uint64_t deadline)
+{
+    return has_name(seat, h) ? acquire(seat, h, deadline, NULL) : -PAWL_ELIMIT;
+}
+
+/* ---- a try in steps: there is one. For entries of 128 bits, whose tokens need no verb of their own ---- */
+
+int shift_step(const struct seat *seat, struct hold *h, struct design_try *t, struct fab_op *ops)
+{
+    const bool writer = h->mode == PAWL_EXCLUSIVE;
+    if (!t->step) {
+        step_of(seat, h, true, ops);
+        if (!has_name(seat, h) || !fab_has(seat->ep->caps, FAB_MASKED_CAS | FAB_MASKED_FAA) ||
+            hold_publish(seat, h, record_try(h->mode)))
+            return TRY_OTHERWISE;
+        if (writer)
+            shift_clear_note(seat, h);
+        t->step = 1;
+        return 1;
+    }
+    struct shift_entry e = shift_unpack(shift_form(seat), t->old);
+    if (shift_recounting(e) || e.tail || e.readers >= (writer ? 1 : shift_readers_max(shift_form(seat))))
+        return TRY_OTHERWISE;
+    if (writer)
+        shift_join(seat, h, e.rel);
+    e.tail = writer ? shift_name(seat, h) : 0;
+    e.readers += !writer;
+    return shift_granted(seat, h, e, (struct shift_run){0}) ? TRY_OTHERWISE : 0;
+}
+
+ONCE int shift_rest(const struct seat *seat, struct hold *h, struct design_try *t)
+{
+    return has_name(seat, h) ? acquire(seat, h, DEADLINE_TRY, t->step ? t : NULL) : -PAWL_ELIMIT;
 }

@@ -31,7 +31,7 @@ static int look_closely(const struct seat *seat, uint64_t index, struct shift_en
     return rc ? rc : census_take(seat, index, false, NULL, c);
 }
 
-static int shift_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
+ONCE static int shift_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
 {
     struct shift_entry e;
     struct census c = {0};
@@ -83,7 +83,7 @@ static int raise_counter(const struct seat *seat, struct hold *h, uint64_t floor
 }
 
 /* While we hold the lock exclusively, only counting anew moves RelCnt. */
-static int shift_raise(const struct seat *seat, struct hold *h, uint64_t floor)
+ONCE static int shift_raise(const struct seat *seat, struct hold *h, uint64_t floor)
 {
     struct shift_run run;
     if (h->token > floor)
@@ -148,6 +148,8 @@ const struct design design_shiftlock = {
     .needs = FAB_ATOMIC128,
     .instead = "shiftlock64",
     .variant = &shift_form128,
+    .step = shift_step,
+    .rest = shift_rest,
     SHIFT_COMMON,
 };
 

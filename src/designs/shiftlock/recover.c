@@ -101,7 +101,7 @@ static int recount_once(const struct seat *seat, uint64_t index, struct shift_en
     return 1;
 }
 
-int shift_recount(const struct seat *seat, uint64_t index, uint64_t deadline)
+ONCE int shift_recount(const struct seat *seat, uint64_t index, uint64_t deadline)
 {
     for (;;) {
         struct shift_entry e;

@@ -13,7 +13,7 @@
 #define TELL_TRIES 4           /* a client that cannot be reached so often is partitioned */
 
 /* The connection broke, or the lock was counted anew while our record was uncertain. */
-static int leave_in_doubt(const struct seat *seat, const struct hold *h)
+ONCE static int leave_in_doubt(const struct seat *seat, const struct hold *h)
 {
     return shift_doubt(seat, h, h->mode == PAWL_SHARED ? RECORD_LEAVE_S : RECORD_TRY_X, RECORD_FREE);
 }

@@ -320,6 +320,8 @@ struct shift_try {
 };
 
 int shift_acquire(const struct seat *seat, struct hold *h, uint64_t deadline);
+int shift_step(const struct seat *seat, struct hold *h, struct design_try *t, struct fab_op *ops);
+int shift_rest(const struct seat *seat, struct hold *h, struct design_try *t);
 
 /* At the head of the queue: until the readers before have left. 0, SHIFT_AGAIN or an error; nothing is undone. */
 int shift_await_readers(const struct seat *seat, const struct hold *h, struct shift_try *t, uint64_t deadline);

@@ -73,7 +73,7 @@ HANDOVER static uint64_t granted(const struct seat *seat, const struct hold *h, 
 
 /* The 36 bits of token in a free word are used up: raises the high part, then starts the word anew. A second session that
  * does the same raises nothing, since the high part is no longer the one that it read. */
-static int wrap_token(const struct seat *seat, fab_addr addr, const struct word_lock *seen)
+ONCE static int wrap_token(const struct seat *seat, fab_addr addr, const struct word_lock *seen)
 {
     uint64_t old;
     int rc = fab_cas64(seat->ep, addr + offsetof(struct word_lock, high), seen->high, seen->high + 1, &old);
@@ -132,7 +132,7 @@ static void pass_on(const struct seat *seat, uint64_t index)
 
 /* The last waiter that leaves a shared lock to its readers clears the waiters flag, which would keep new readers out. A session
  * that begins to wait meanwhile has published that before it looked at the flag, or is woken and sets it again. */
-static void stop_waiting(const struct seat *seat, const struct hold *h)
+ONCE static void stop_waiting(const struct seat *seat, const struct hold *h)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
     uint64_t w, old;
@@ -164,10 +164,31 @@ static int enter_open(const struct seat *seat, struct hold *h, const struct word
 }
 
 /* Before readers can be waited for they must be counted. */
-static int close_open(const struct seat *seat, uint64_t index, uint64_t w)
+ONCE static int close_open(const struct seat *seat, uint64_t index, uint64_t w)
 {
     int rc = word_ask_recount(seat, index, w);
     return rc < 0 ? rc : 0;
+}
+
+/* The compare-and-swap to `next` ended with an error. 1: it took effect; 0: look again. */
+ONCE static int learn(const struct seat *seat, const struct hold *h, uint64_t next, int rc)
+{
+    uint64_t now;
+    if (rc != -FAB_EUNKNOWN)
+        return rc;
+    if (h->mode == PAWL_SHARED)
+        return word_disown(seat, h, RECORD_WAIT);
+    /* An exclusive word names this very hold, so reading it tells. */
+    rc = seat_read64(seat, space_lock_addr(seat->space, h->index), &now);
+    return rc ? rc : (now & ~WORD_WAITERS) == (next & ~WORD_WAITERS);
+}
+
+/* The word is `next` now. 1, or an error. */
+INLINED int note_grant(const struct seat *seat, struct hold *h, uint64_t high, uint64_t next)
+{
+    h->token = word_full_token(seat, high, next);
+    int rc = h->mode == PAWL_SHARED ? hold_publish(seat, h, RECORD_HELD_S) : 0;
+    return rc ? rc : 1;
 }
 
 /* Takes the lock by one compare-and-swap, from the word as seen to `next`. 1: granted; 0: look again. */
@@ -184,21 +205,8 @@ HANDOVER static int take(const struct seat *seat, struct hold *h, const struct w
     if (unlikely(rc))
         return rc;
     rc = fab_cas64(seat->ep, addr, seen->word, next, &old);
-    bool got = !rc && old == seen->word;
-    if (unlikely(rc == -FAB_EUNKNOWN)) {
-        if (shared)
-            return word_disown(seat, h, RECORD_WAIT);
-        /* An exclusive word names this very hold, so reading it tells. */
-        rc = seat_read64(seat, addr, &old);
-        got = !rc && (old & ~WORD_WAITERS) == (next & ~WORD_WAITERS);
-    }
-    if (unlikely(rc))
-        return rc;
-    if (!got)
-        return 0;
-    h->token = word_full_token(seat, seen->high, next);
-    rc = shared ? hold_publish(seat, h, RECORD_HELD_S) : 0;
-    return rc ? rc : 1;
+    int got = likely(!rc) ? old == seen->word : learn(seat, h, next, rc);
+    return got > 0 ? note_grant(seat, h, seen->high, next) : got;
 }
 
 /* One call to acquire. */
@@ -227,7 +235,7 @@ HANDOVER static int granted_in_time(const struct attempt *a)
 }
 
 /* The lock is held, and the caller does not wait. The first time it makes sure that the holders live. */
-static int refuse_to_wait(struct attempt *a)
+ONCE static int refuse_to_wait(struct attempt *a)
 {
     if (a->looked_after)
         return -PAWL_EHELD;
@@ -257,7 +265,7 @@ static bool other_limit(const struct hold *h, uint64_t w)
 }
 
 /* The first time it makes sure that the holders live. */
-static int refuse_limit(struct attempt *a)
+ONCE static int refuse_limit(struct attempt *a)
 {
     int rc = refuse_to_wait(a);
     return rc == -PAWL_EHELD ? -PAWL_ELIMITS : rc;
@@ -303,6 +311,55 @@ HANDOVER static int word_acquire(const struct seat *seat, struct hold *h, uint64
             return rc;
         }
     }
+}
+
+/* ---- a try in steps: a look, then the compare-and-swap ---- */
+
+/* As `granted` says, where that is simple; else 0. */
+static uint64_t granted_simply(const struct seat *seat, const struct hold *h, uint64_t w)
+{
+    bool shared = h->mode == PAWL_SHARED;
+    if (w & WORD_WAITERS || word_token(w) == WORD_TOKEN_MAX)
+        return 0;
+    if (word_mode(w) == WORD_FREE)
+        return word_make(shared ? WORD_SHARED : WORD_EXCLUSIVE, shared ? 1 : word_owner(seat, h), word_token(w) + 1);
+    bool joins = shared && word_mode(w) == WORD_SHARED && !(w & WORD_UPGRADE) && !word_open(w) && !word_limited(w) &&
+                 word_count(w) < WORD_READERS_MAX && h->serial % seat->space->knobs.value[OPEN_EVERY];
+    return joins ? word_make(WORD_SHARED, word_count(w) + 1, word_token(w)) : 0;
+}
+
+ONCE static int word_step(const struct seat *seat, struct hold *h, struct design_try *t, struct fab_op *ops)
+{
+    const fab_addr addr = space_lock_addr(seat->space, h->index);
+    static_assert(sizeof(struct word_lock) == 2 * sizeof *t->seen, "the look fits");
+    switch (t->step++) {
+    case 0:
+        for (unsigned i = 0; i < 2; i++) /* as `look` does */
+            ops[i] = (struct fab_op){.verb = FAB_READ, .len = 8, .addr = addr + 8 * i, .buf = &t->seen[i]};
+        return 2;
+    case 1:
+        t->seen[2] = granted_simply(seat, h, t->seen[0]);
+        if (!t->seen[2] || hold_publish(seat, h, record_try(h->mode))) /* intent before effect (I5) */
+            return TRY_OTHERWISE;
+        t->step = 2;
+        ops[0] = (struct fab_op){.verb = FAB_CAS, .width = 8, .addr = addr, .compare = t->seen[0], .swap = t->seen[2]};
+        ops[0].compare_mask = ops[0].swap_mask = UINT64_MAX;
+        return 1;
+    default:
+        return (uint64_t)t->old == t->seen[0] && note_grant(seat, h, t->seen[1], t->seen[2]) > 0 ? 0 : TRY_OTHERWISE;
+    }
+}
+
+ONCE static int word_rest(const struct seat *seat, struct hold *h, struct design_try *t)
+{
+    const struct attempt a = {.seat = seat, .h = h};
+    int rc = t->step == 2 && t->rc ? learn(seat, h, t->seen[2], t->rc) : 0;
+    if (rc > 0)
+        rc = note_grant(seat, h, t->seen[1], t->seen[2]);
+    if (rc > 0)
+        return granted_in_time(&a);
+    rc = seat_retry(seat, rc);
+    return rc ? rc : word_acquire(seat, h, DEADLINE_TRY);
 }
 
 /* Moves an exclusively held word on; the waiters flag may come and go meanwhile. 1: done, *waiters tells whether to wake. */
@@ -443,7 +500,7 @@ static int downgrade(const struct seat *seat, struct hold *h)
 }
 
 /* Clears the upgrade flag that was set while the word had the token `asked`. */
-static int stop_upgrade(const struct seat *seat, const struct hold *h, uint64_t asked)
+ONCE static int stop_upgrade(const struct seat *seat, const struct hold *h, uint64_t asked)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
     for (;;) {
@@ -486,7 +543,8 @@ static int become_writer(const struct seat *seat, struct hold *h, const struct w
 
 /* One step of an upgrade from what was seen. 1: we are the writer. *asked is the token under which the upgrade flag was set by
  * us; counting anew clears the flag and moves the token on. */
-static int upgrade_step(const struct seat *seat, struct hold *h, const struct word_lock *seen, uint64_t *asked, uint64_t deadline)
+ONCE static int upgrade_step(const struct seat *seat, struct hold *h, const struct word_lock *seen, uint64_t *asked,
+                             uint64_t deadline)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
     uint64_t w = seen->word, old;
@@ -524,7 +582,7 @@ static int upgrade_step(const struct seat *seat, struct hold *h, const struct wo
     return rc ? rc : word_check_holders(seat, h->index, w);
 }
 
-static int upgrade(const struct seat *seat, struct hold *h, uint64_t deadline)
+ONCE static int upgrade(const struct seat *seat, struct hold *h, uint64_t deadline)
 {
     fab_addr addr = space_lock_addr(seat->space, h->index);
     uint64_t asked = 0; /* no shared word has token 0: the first reader raises it */
@@ -546,14 +604,14 @@ static int upgrade(const struct seat *seat, struct hold *h, uint64_t deadline)
     }
 }
 
-int word_convert(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline)
+ONCE int word_convert(const struct seat *seat, struct hold *h, enum pawl_mode mode, uint64_t deadline)
 {
     if (mode == h->mode)
         return hold_is_named(seat, h) ? 0 : -PAWL_ENOTOWNER;
     return mode == PAWL_SHARED ? downgrade(seat, h) : upgrade(seat, h, deadline);
 }
 
-int word_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
+ONCE int word_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
 {
     struct word_lock seen;
     int rc = look(seat, space_lock_addr(seat->space, index), &seen);
@@ -577,7 +635,7 @@ int word_peek(const struct seat *seat, uint64_t index, struct lock_view *out)
 }
 
 /* The next token after the floor, high part first: a death in between leaves a token that is higher still. */
-int word_raise(const struct seat *seat, struct hold *h, uint64_t floor)
+ONCE int word_raise(const struct seat *seat, struct hold *h, uint64_t floor)
 {
     if (h->token > floor)
         return 0;
@@ -617,6 +675,8 @@ const struct design design_word = {
     .distrusts = true,
     .knobs = word_knobs,
     .acquire = word_acquire,
+    .step = word_step,
+    .rest = word_rest,
     .release = word_release,
     .convert = word_convert,
     .holds = hold_is_named,
