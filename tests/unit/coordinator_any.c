@@ -39,6 +39,7 @@ static union {
     struct coord_beat beat;
     struct coord_key key;
     struct coord_value value;
+    struct coord_retire retire;
     uint8_t bytes[PACKET_MAX];
 } u;
 
@@ -53,10 +54,32 @@ static void draw_senders(void)
                                      .port = (uint16_t)rng_below(&r, 2)};
 }
 
+/* What the log of a former coordinator says: its hosts, perhaps more than there are numbers now. */
+static const struct rack_state *draw_state(const struct coord_params *p)
+{
+    static struct rack_state s;
+    const char *why;
+    memset(&s, 0, sizeof s);
+    CHECK_EQ(coordinator_config(p, &s.config.config, &why), 0);
+    s.lives = p->life + 100;
+    s.lease_ns = p->lease_ns;
+    s.hosts.member_ns = p->lease_ns;
+    s.hosts.settled = s.config.config.identity.version + (uint32_t)rng_chance(&r, 1, 3);
+    for (unsigned m = 1; m <= MACHINES + 1; m++)
+        s.host[m] = rng_chance(&r, 1, m > MACHINES ? 4 : 2) ? 1 + (uint32_t)rng_below(&r, p->life) : 0;
+    rules_init(&s.rules, s.config.config.racks);
+    for (unsigned i = 0; i < 2; i++) {
+        s.server[i] = (struct state_station){.at = senders[3 + i].at, .life = p->life - 1};
+        s.switch_[i] = (struct state_station){.at = senders[6 + i].at, .life = p->life - 2};
+    }
+    return &s;
+}
+
 static void begin(uint64_t seed)
 {
     const char *why;
     rng_seed(&r, seed);
+    draw_senders();
     const char *design = designs[seed % countof(designs)];
     struct coord_params p = coordinator_rack(design, MACHINES);
     bool named = p.design->packet->uses && rng_chance(&r, 2, 3);
@@ -68,14 +91,17 @@ static void begin(uint64_t seed)
     p.keys = named ? PAWL_KEYS_NAMED : PAWL_KEYS_DENSE;
     p.directory = named ? &directory : NULL;
     now = NS_PER_S;
+    if (!p.fresh && rng_chance(&r, 1, 2))
+        p.state = draw_state(&p);
     memset(members, 0, sizeof members);
     CHECK_EQ(coordinator_init(&c, &p, members, now, &why), 0);
     c.keyed = rng_chance(&r, 1, 2);
     c.logged = rng_chance(&r, 1, 4);
+    if (rng_chance(&r, 1, 6)) /* the log takes no more */
+        c.lives = c.life + (uint32_t)rng_below(&r, 12);
     c.own = rng_chance(&r, 1, 2) ? net_v4(11, 1) : (struct net_addr){0};
     if (rng_chance(&r, 1, 4))
-        c.own_switch = senders[7].at;
-    draw_senders();
+        c.own_switch = rng_chance(&r, 1, 2) ? senders[7].at : (struct net_addr){.port = 7};
 }
 
 /* ---- answers ---- */
@@ -175,6 +201,16 @@ static uint32_t fill(const struct sender *s, enum coord_type type)
         u.packet.stamp = rng_chance(&r, 3, 4) ? round_ : rng_below(&r, 4);
         u.packet.head.index = rng_next(&r) & rng_next(&r);
         return sizeof u.packet;
+    case COORD_RETIRE:
+        u.retire.count = (uint32_t)rng_below(&r, 2 * COORD_RETIRE_MAX);
+        return sizeof u.retire;
+    case COORD_HOSTS:
+        return sizeof(struct coord_hosts);
+    case COORD_CLAIMED:
+        return sizeof(struct coord_claimed);
+    case COORD_WHO:
+        u.packet.head.index = rng_below(&r, MACHINES + 2);
+        return sizeof u.packet;
     default:
         return sizeof u.packet;
     }
@@ -184,7 +220,7 @@ static uint32_t fill(const struct sender *s, enum coord_type type)
 static void disturb(uint32_t *len, struct net_addr *from)
 {
     const struct sender *other = &senders[rng_below(&r, SENDERS)];
-    switch (rng_below(&r, 14)) {
+    switch (rng_below(&r, 15)) {
     case 0:
         u.packet.head.nonce = other->nonce;
         break;
@@ -223,6 +259,9 @@ static void disturb(uint32_t *len, struct net_addr *from)
         break;
     case 12:
         u.bytes[rng_below(&r, sizeof(struct packet_head))] ^= (uint8_t)(1u << rng_below(&r, 8));
+        break;
+    case 13:
+        u.packet.space[sizeof u.packet.space - 1] = 'x';
         break;
     default:
         u.packet.stamp = rng_below(&r, 2 * now);
