@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define PLACES_MAX 65536u /* a power of two */
-#define FRAMES 14
+#define FRAMES 9
 #define FRAMES_OF_FABRIC 3 /* of this test, and of the simulated fabric */
 #define STRIKES_MAX 8
 #define RUNS_MIN 20 /* of each design */
