@@ -199,7 +199,7 @@ static uint32_t fill(const struct sender *s, enum coord_type type)
         return sizeof u.packet;
     case COORD_RETIRED:
         u.packet.stamp = rng_chance(&r, 3, 4) ? round_ : rng_below(&r, 4);
-        u.packet.head.index = rng_next(&r) & rng_next(&r);
+        u.packet.head.index = rng_next(&r) >> rng_below(&r, 64);
         return sizeof u.packet;
     case COORD_RETIRE:
         u.retire.count = (uint32_t)rng_below(&r, 2 * COORD_RETIRE_MAX);
