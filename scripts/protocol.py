@@ -22,7 +22,7 @@ FISSLOCK_TESTS = ["unit/fisslock", "unit/fisslock_steps", "unit/fisslock_deadloc
 BESIDE = ["word", "srvlock", "fisslock", "fisslock-racks", "fisslock-stay"]  # what campaign 3 has
 COORDINATED = ["srvlock@rack", "fisslock@rack"]
 ON_NODE = ["word@node", "shiftlock@node", "alock@node", "citron@node"]
-RACK_TESTS = ["unit/coordinator", "unit/coordinator_beats", "unit/coordinator_hosts", "unit/coordinator_input", "unit/names", "unit/directory", "unit/rules",
+RACK_TESTS = ["unit/coordinator", "unit/coordinator_any", "unit/coordinator_beats", "unit/coordinator_hosts", "unit/coordinator_input", "unit/names", "unit/directory", "unit/rules",
               "unit/rack_values", "unit/roster", "unit/no_memory", "unit/state_input", "unit/store", "unit/identity", "unit/many_names", "unit/addresses", "unit/etcd",
               "fuzz/coordinator", "sim/coordinator"]
 NODE_TESTS = ["unit/memnode", "unit/sim_node", "fuzz/verbs", "sim/node"]

@@ -56,6 +56,8 @@ struct sim_strike {
     uint64_t request; /* the number of the request, from 1, over all lives of the process */
     enum sim_strike_how how;
     uint64_t seen; /* requests until now */
+    /* Not null: whether the next request of any process is struck, and in which way; until faults end. */
+    bool (*choose)(struct sim_strike *s, uint32_t process);
 };
 
 /* Null if there is no memory. One per simulation, made before the harness adds its own hooks. */

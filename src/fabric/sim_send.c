@@ -133,7 +133,8 @@ static const struct sim_strike *strike_now(struct sim_ep *ep)
     struct sim_strike *found = NULL;
     for (unsigned i = 0; i < ep->fabric->strike_count; i++) {
         struct sim_strike *s = &ep->fabric->strikes[i];
-        if (s->process == ep->process->id && ++s->seen == s->request)
+        if (s->choose ? !ep->fabric->sim->faults.healed && s->choose(s, ep->process->id)
+                      : s->process == ep->process->id && ++s->seen == s->request)
             found = s;
     }
     return found;

@@ -8,13 +8,18 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* As layout.c computes it; a fuzzer does not guess 64 bits. */
-static uint64_t checksum(const struct layout_header *h)
+static uint64_t add_bytes(uint64_t sum, const void *from, size_t len)
 {
-    uint64_t sum = LAYOUT_MAGIC;
-    const unsigned char *bytes = (const unsigned char *)h;
-    for (size_t i = 0; i < offsetof(struct layout_header, checksum); i++)
+    const unsigned char *bytes = from;
+    for (size_t i = 0; i < len; i++)
         sum = (sum ^ bytes[i]) * UINT64_C(0x100000001b3);
     return sum;
+}
+
+static uint64_t checksum(const struct layout_header *h)
+{
+    uint64_t sum = add_bytes(LAYOUT_MAGIC, h, offsetof(struct layout_header, checksum));
+    return add_bytes(sum, &h->knobs, sizeof h->knobs);
 }
 
 /* An array of `count` things of `bytes` at `at` lies behind the header and within `total`. */
@@ -71,6 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .caps = FAB_SHM_CAPS,
     };
     CHECK(!layout_make(&p, &u.h));
+    CHECK_EQ(checksum(&u.h), u.h.checksum);
     CHECK(!layout_fault(&u.h, u.h.total_bytes));
     check_accepted(&u.h);
     for (size_t i = 4; i + 1 < size; i += 2)

@@ -293,6 +293,44 @@ static bool recover_beside_reader(void)
     return !(d->features & DESIGN_SHARED) || recover_from_waiter(PAWL_SHARED, PAWL_EXCLUSIVE);
 }
 
+/* Under an exclusive hold of the whole lock, tokens are raised: by little, or beyond what one word of the lock counts. The next
+ * holder has a higher one, if the holder was told that they are raised (I2). */
+static bool raise_by(uint64_t by)
+{
+    struct hold h;
+    if (!d->raise)
+        return true;
+    begin();
+    far.before = strike;
+    int rc = lock(FIRST, 0, RANGE_UNITS_MAX, PAWL_EXCLUSIVE, soon(), &h), raised = rc;
+    uint64_t floor = 0;
+    if (!rc) {
+        floor = h.token + by;
+        raised = d->raise(&far.seats[FIRST], &h, floor);
+        wrong |= !raised && h.token <= floor;
+        rc = unlock(&h);
+    }
+    if (!struck)
+        CHECK(!rc && !raised);
+    wrong |= rc && rc != -PAWL_ELOST;
+    bool lost = rc == -PAWL_ELOST || fenced || stopped;
+    if (!lost && !lock(OTHER, 0, RANGE_UNITS_MAX, PAWL_EXCLUSIVE, soon(), &others)) {
+        other_holds = true;
+        wrong |= !raised && others.token <= floor;
+    }
+    return end(lost);
+}
+
+static bool raise_little(void)
+{
+    return raise_by(5);
+}
+
+static bool raise_much(void)
+{
+    return raise_by(UINT64_C(1) << 44);
+}
+
 static const struct story {
     const char *name;
     bool (*play)(void);
@@ -311,6 +349,8 @@ static const struct story {
     {"recovery from a writer that waits", recover_from_waiting_writer},
     {"recovery from a reader that waits", recover_from_waiting_reader},
     {"recovery from a writer that waits for a reader", recover_beside_reader},
+    {"tokens are raised a little", raise_little},
+    {"tokens are raised much", raise_much},
 };
 
 /* The story that fails; null: there is none. At first nothing fails. */

@@ -3,6 +3,7 @@
  * in the log once, in order, or the term is over; a deposed leader changes nothing; damage is named by its key. */
 #include "cluster/state.h"
 #include "lib/explain.h"
+#include "lib/hash.h"
 #include "tests/check.h"
 #include "world/sim_etcd.h"
 
@@ -354,6 +355,62 @@ static void test_damage(void)
     CHECK(damaged > 300);
 }
 
+/* Values that are shorter than they were. */
+static void test_cut(void)
+{
+    restart();
+    CHECK_EQ(lead(&a), 0);
+    CHECK_EQ(open_it(&a, STORE_FRESH), 0);
+    CHECK_EQ(append_name(&a, 0), 0);
+    for (unsigned pair = 0; pair < server.count; pair++) {
+        struct sim_etcd_pair *p = &server.pairs[pair];
+        uint32_t whole = p->len;
+        if (strstr(p->key, "/beat") || strstr(p->key, "/term"))
+            continue;
+        for (p->len = 0; p->len < whole; p->len++) {
+            int rc = open_it(&a, STORE_CONTINUE);
+            CHECK(rc == -EBADMSG || rc == -EINVAL);
+        }
+        CHECK_EQ(open_it(&a, STORE_CONTINUE), 0);
+        count_names(&a, 1);
+    }
+}
+
+/* As store_etcd.c has it before the records of an append. */
+struct part {
+    uint64_t number, before, check;
+};
+
+/* The checksum is right, and the records behind it cannot be: one is longer than the value, or shorter than the head of a record,
+ * or of a type that there is not. */
+static void test_forged(void)
+{
+    restart();
+    CHECK_EQ(lead(&a), 0);
+    CHECK_EQ(open_it(&a, STORE_FRESH), 0);
+    CHECK_EQ(append_name(&a, 0), 0);
+    struct sim_etcd_pair *p = sim_etcd_find(&server, "test/space/log/0000000000000001");
+    CHECK(p && p->len > sizeof(struct part) + 4);
+    uint32_t whole = p->len;
+    for (unsigned how = 0; how < 4; how++) {
+        uint8_t *records = (uint8_t *)p->value + sizeof(struct part), type = records[0], length = records[2];
+        struct part part;
+        records[0] = how == 2 ? UINT8_MAX : type;
+        records[2] = (uint8_t)(length + (how == 0));
+        p->len = how == 1 ? (uint32_t)sizeof part + 2 : whole;
+        memcpy(&part, p->value, sizeof part);
+        part.check = hash_bytes(records, p->len - sizeof part, hash_bytes(&part, offsetof(struct part, check), 0));
+        memcpy(p->value, &part, sizeof part);
+        int rc = open_it(&a, STORE_CONTINUE);
+        CHECK_EQ(rc, how == 3 ? 0 : -EBADMSG);
+        CHECK(!rc || strstr(explained(), "a record that cannot be"));
+        records[0] = type;
+        records[2] = length;
+        p->len = whole;
+    }
+    count_names(&a, 1);
+}
+
 /* Another cluster, another space, another version. */
 static void test_foreign(void)
 {
@@ -397,6 +454,8 @@ int main(void)
     test_full();
     test_snapshots();
     test_damage();
+    test_cut();
+    test_forged();
     test_foreign();
     sim_etcd_free(&server);
     forget(&a);

@@ -290,6 +290,117 @@ static void failed_starts(void)
     CHECK(whole_or_refused(0));
 }
 
+/* ---- each operation of the disk fails once ---- */
+
+static const struct disk_ops *works;
+static uint64_t operations, fails_at; /* the operation that fails; 0: none */
+
+static bool fails(void)
+{
+    return ++operations == fails_at;
+}
+
+static int fail_size(struct disk_file *f, uint64_t *out)
+{
+    return fails() ? -EIO : works->size(f, out);
+}
+
+static int fail_read(struct disk_file *f, void *to, uint64_t len, uint64_t at)
+{
+    return fails() ? -EIO : works->read(f, to, len, at);
+}
+
+static int fail_write(struct disk_file *f, const void *from, uint64_t len, uint64_t at)
+{
+    return fails() ? -EIO : works->write(f, from, len, at);
+}
+
+static int fail_extend(struct disk_file *f, uint64_t bytes)
+{
+    return fails() ? -EIO : works->extend(f, bytes);
+}
+
+static int fail_sync(struct disk_file *f)
+{
+    return fails() ? -EIO : works->sync(f);
+}
+
+static int fail_open(struct disk *d, const char *path, enum disk_open how, struct disk_file **out)
+{
+    return fails() ? -EIO : works->open(d, path, how, out);
+}
+
+static int fail_rename(struct disk *d, const char *from, const char *to)
+{
+    return fails() ? -EIO : works->rename(d, from, to);
+}
+
+/* Opens the log, appends a name and makes a snapshot. How many names were appended; *rc: why there is no snapshot. */
+static unsigned go_on(unsigned names, int *rc)
+{
+    unsigned appended = 0;
+    *rc = open_it(STORE_CONTINUE, "test");
+    if (*rc) {
+        forget();
+        return 0;
+    }
+    names_there(names);
+    if (!(*rc = append_name(names))) {
+        char name[32];
+        uint64_t cell;
+        name_of(names, name);
+        directory_loaded(&state.directory);
+        CHECK_EQ(directory_add(&state.directory, name, (uint32_t)strlen(name), 7, &cell), 0);
+        directory_wrote(&state.directory, state.directory.changed.count);
+        appended++;
+    }
+    if (!*rc)
+        *rc = file.store.ops->snapshot(&file.store, state_each, &state);
+    close_it();
+    return appended;
+}
+
+/* An operation that fails is handed on, and appends that were acknowledged are there when the disk works again. `crash`: what was
+ * not synced is torn before the log is opened, and again after the failure. */
+static void each_operation_fails(bool crash)
+{
+    bool struck = true;
+    for (uint64_t n = 1; struck; n++) {
+        int rc;
+        begin(3);
+        CHECK_EQ(open_it(STORE_CONTINUE, "test"), 0);
+        CHECK_EQ(append_name(3), 0);
+        close_it();
+        if (crash)
+            sim_disk_crash(&disk);
+        works = disk.disk.ops;
+        const struct disk_ops ops = {.lock = works->lock,
+                                     .open = fail_open,
+                                     .close = works->close,
+                                     .size = fail_size,
+                                     .read = fail_read,
+                                     .write = fail_write,
+                                     .extend = fail_extend,
+                                     .sync = fail_sync,
+                                     .rename = fail_rename,
+                                     .remove = works->remove};
+        disk.disk.ops = &ops;
+        operations = 0;
+        fails_at = n;
+        unsigned appended = go_on(4, &rc);
+        struck = operations >= n;
+        disk.disk.ops = works;
+        CHECK(struck || !rc);
+        if (crash)
+            sim_disk_crash(&disk);
+        CHECK_EQ(open_it(STORE_CONTINUE, "test"), 0);
+        names_there(4 + appended);
+        close_it();
+    }
+    printf("%" PRIu64 " operations of the disk failed\n", operations);
+    CHECK(operations > 10);
+}
+
 int main(void)
 {
     flips_and_cuts();
@@ -299,6 +410,8 @@ int main(void)
     full();
     restored();
     failed_starts();
+    each_operation_fails(false);
+    each_operation_fails(true);
     sim_disk_free(&disk);
     free(copy.bytes);
     return 0;

@@ -25,6 +25,7 @@
 #define RANK_SALT UINT64_C(0x72616e6b)
 #define NAMES_SALT UINT64_C(0x6e616d6573)
 #define LONG_SALT UINT64_C(0x6c6f6e67)
+#define WELCOME_SALT UINT64_C(0x77656c636f6d65)
 #define MEMBER_SALT UINT64_C(0x6d656d626572)
 #define SWARM_SALT UINT64_C(0x737761726d)
 #define MODEL_SALT UINT64_C(0x6d6f64656c73)
@@ -344,6 +345,7 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
         .watch_waits = true,
         .together = p->campaign >= CAMPAIGN_SWARM && mix64(p->seed ^ TOGETHER_SALT) % 2,
         .backup = mix64(p->seed ^ BACKUP_SALT) % 2 == 0,
+        .late_welcome = c->beside && mix64(p->seed ^ WELCOME_SALT) % 4 == 0,
         .faults = p->faults,
         .seed = p->seed,
         .safety_ns = SAFETY_MIN_NS + rng_below(r, SAFETY_SPAN_NS),

@@ -51,6 +51,7 @@ struct rack_member {
     uint64_t tick_ns;  /* virtual: the next */
     uint64_t until_ns; /* a host's membership lease, by its own clock */
     uint32_t places;   /* of a host: version of the lock servers' places that it goes by */
+    uint64_t deaf_until_ns, mute_until_ns; /* virtual: answers are lost, its heartbeats are lost */
     struct coord_list coordinators;
     uint64_t term;     /* of the latest that was heard */
     unsigned asked;    /* so many times since then */
@@ -156,6 +157,7 @@ struct rack_params {
     bool together;         /* packets that go the same way leave as parts of one datagram */
     bool watch_waits;      /* waits are recorded, and every report of a deadlock is checked */
     bool mortal_hosts;     /* FAULT_CRASH_SERVER strikes client hosts, too */
+    bool late_welcome;     /* FAULT_PARTITION: answers to a host's JOINs are lost for long, and then its heartbeats */
     uint32_t faults;
     uint64_t seed, safety_ns, time_max_ns, lease_ns, retry_ns, options, mistakes;
     uint64_t member_ns;          /* the membership lease, if there is a coordinator; 0: as long as the lock lease */

@@ -73,6 +73,8 @@ static void say_join(const struct rack_member *m)
 static void say_beat(const struct rack_member *m, uint16_t machine, uint64_t found)
 {
     struct coord_beat b;
+    if (sim_now(&m->rack->sim) < m->mute_until_ns)
+        return;
     memset(&b, 0, sizeof b);
     coord_make(&b.packet, COORD_BEAT, "sim", &m->welcome.config.identity, m->nonce);
     b.packet.head.from = m->welcome.packet.head.to;
@@ -280,7 +282,7 @@ static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
 void rack_member_packet(struct rack_member *m, const void *data, uint32_t len)
 {
     const struct coord_packet *p = coord_check(data, len, 0);
-    if (!p || !m->running || is_cut_off(m))
+    if (!p || !m->running || is_cut_off(m) || sim_now(&m->rack->sim) < m->deaf_until_ns)
         return;
     if (m->joined && m->asked && coord_stands_by(&m->welcome.config.identity, p))
         coord_list_follow(&m->coordinators, p->at);

@@ -11,6 +11,7 @@
 #define SALT_SWITCH UINT64_C(0x737769746368)
 #define SALT_PAIR UINT64_C(0x70616972)
 #define SALT_STOP UINT64_C(0x73746f70)
+#define SALT_WELCOME UINT64_C(0x77656c636f6d65)
 #define FLIP_BYTES 700u /* at the end of the log: bits are flipped there, where something is */
 
 /* Some hosts reach neither the coordinator nor the lock servers for a while: an operator who restarts one thing often restarts
@@ -277,10 +278,28 @@ static void begin_spare_switch(struct rack_coordinator *k)
         sim_at_background(&r->sim, rng_below(&random, r->params.safety_ns / 2), start_spare_switch, r, 0);
 }
 
+/* The coordinator hears the first host's JOINs, and its answers are lost for most of a membership lease. Then the host joins, and
+ * its heartbeats are lost for as long as the last answer lets it hold. */
+static void begin_late_welcome(struct rack *r)
+{
+    struct rng random;
+    struct rack_member *m = &r->hosts[0].member;
+    uint64_t member = r->params.member_ns;
+    rng_seed(&random, r->params.seed ^ SALT_WELCOME);
+    uint64_t until = rng_between(&random, member / 2, member);
+    if (!r->params.late_welcome || !(r->sim.faults.active & FAULT_BIT(FAULT_PARTITION)) || until + member > r->params.safety_ns)
+        return;
+    rack_count_fault(r->coordinator, FAULT_PARTITION);
+    m->deaf_until_ns = until;
+    m->mute_until_ns = until + member;
+}
+
 void rack_trouble_begin(struct rack_coordinator *k)
 {
     struct rack *r = k->rack;
     begin_spare_switch(k);
+    if (!k->number)
+        begin_late_welcome(r);
     uint64_t times = rng_below(&k->random, CRASHES_MAX);
     if (k->active & FAULT_BIT(FAULT_OPERATOR) && r->server_count && !k->number)
         sim_at_background(&r->sim, rng_below(&k->random, r->params.safety_ns / 2), start_spare, r, 0);
