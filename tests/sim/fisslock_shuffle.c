@@ -524,7 +524,7 @@ static void check_busted(void)
         {"adopt", 0, FISSLOCK_MISTAKE_ADOPT, 2},        {"floor", 0, FISSLOCK_MISTAKE_FLOOR, 2006},
         {"census", 0, FISSLOCK_MISTAKE_CENSUS, 116},    {"keep", FISSLOCK_KEEP | FISSLOCK_PLACED, FISSLOCK_MISTAKE_KEEP, 700},
         {"unpaused", 0, FISSLOCK_MISTAKE_UNPAUSED, 24}, {"blank", 0, FISSLOCK_MISTAKE_BLANK, 5},
-        {"round", 0, FISSLOCK_MISTAKE_ROUND, 3836},     {"amnesia", 0, FISSLOCK_MISTAKE_AMNESIA, 999},
+        {"round", 0, FISSLOCK_MISTAKE_ROUND, 7167},     {"amnesia", 0, FISSLOCK_MISTAKE_AMNESIA, 999},
         {"places", 0, FISSLOCK_MISTAKE_PLACES, 0},      {"open", 0, FISSION_MISTAKE_OPEN, 0},
         {"guess", 0, FISSLOCK_MISTAKE_GUESS, 0},
     };

@@ -411,10 +411,20 @@ static bool answered(enum from from)
     return any;
 }
 
+/* At another port: late answers to earlier packets do not come there. */
+static void move_forger(enum from from)
+{
+    const struct net_addr at = net_addr_at_port(forger[from].at, 0);
+    udp_close(&forger[from]);
+    CHECK_EQ(udp_open(&forger[from], at), 0);
+}
+
 static void attack(const struct attack *a, pawl *holder, const pawl_grant *g, pawl *rival)
 {
     pawl_grant h;
     uint64_t before = refused(a->to);
+    enum from from = rack_ring.count && a->to != HOST ? SAME_MACHINE : a->from; /* with a key addresses say nothing */
+    move_forger(from);
     memset(&packet, 0, sizeof packet);
     a->make(a->arg);
     CHECK(packet.len >= sizeof(struct packet_head));
@@ -429,7 +439,6 @@ static void attack(const struct attack *a, pawl *holder, const pawl_grant *g, pa
         tag_keys[CLUSTER] = a->to == HOST ? victim.header->key : seal_member_key(&rack_ring.key[0], 0);
     const struct udp_out out = {
         .to = address(a->to), .len = packet.len, .data = packet.bytes, .key = tagging ? &tag_keys[tagging] : NULL};
-    enum from from = rack_ring.count && a->to != HOST ? SAME_MACHINE : a->from; /* with a key addresses say nothing */
     for (unsigned i = 0; i < TIMES; i++)
         udp_send(&forger[from], &out, 1);
     for (uint64_t limit = pawl_in(LIMIT_NS); refused(a->to) < before + TIMES; pause_ns(NS_PER_MS / 10))

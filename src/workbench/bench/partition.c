@@ -155,6 +155,7 @@ void partition_free(struct partition *p)
         struct partition_client *c = &p->clients[i];
         for (unsigned j = 0; c->sessions && j < p->cluster->params.hosts; j++) {
             free(c->sessions[j].shadow);
+            free(c->sessions[j].design_state);
             free(c->sessions[j].seen);
         }
         free(c->sessions);
