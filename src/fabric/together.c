@@ -463,7 +463,7 @@ static void step_all(struct together *t, together_step_fn fn)
 {
     struct fab_op *done = t->done, *ops = t->batch;
     struct fab_ep *ep = t->inside ? &t->calls[0].ep : t->ep;
-    uint8_t verbs[TOGETHER_MAX]; /* of each call, in its latest step */
+    uint8_t verbs[TOGETHER_MAX] = {0}; /* of each call, in its latest step */
     int rc = 0;
     give_endpoint(t, &t->calls[0]);
     for (bool first = true;; first = false) {

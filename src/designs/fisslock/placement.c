@@ -4,8 +4,8 @@
 #include "designs/fisslock/placement.h"
 #include "lib/hash.h"
 
-#define MOVE_DOUBLINGS 6u /* of the pause before a move is sent again: a busy server must not get more packets than it can answer */
-#define PATIENCE_SHARE 4 /* of a lease: after that reports do not wait for a missing server */
+#define MOVE_DOUBLINGS 6u /* of the pause before a move is sent again: a busy server gets no more than it can answer */
+#define PATIENCE_SHARE 4  /* of a lease: after that reports do not wait for a missing server */
 
 /* ---- cells ---- */
 
