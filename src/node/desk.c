@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the operator of a lock server or switch has to do with it: commands, and the log of hosts that send too much. Apart from the
- * station itself, which is part of the library, too: a program's own lock server has none of this. */
+/* A daemon's lock server or switch and its operator: the operator's commands, and the log of hosts that send too much. The station
+ * itself is part of the library, too: the lock server of a program has no operator. */
 #include "cluster/host.h"
 #include "dataplane/netlock_wire.h"
 #include "node/node.h"

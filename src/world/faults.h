@@ -23,7 +23,7 @@ enum fault {
     FAULT_OPERATOR,                        /* restarts with another lease, another state, another clock; lock servers elsewhere */
     FAULT_ETCD,   /* the state is in etcd, for several coordinators; requests and answers are lost or late, leaders are stopped */
     FAULT_REPLAY, /* somebody records the packets of a rack that has a key, and sends stretches of the recording again */
-    FAULT_FORGE,  /* somebody sends packets in the name of hosts, with lives that no coordinator has given */
+    FAULT_FORGE,  /* an attacker sends packets in the name of hosts, with lives that no coordinator has given */
     FAULT_KINDS
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A host that sends more packets than one may, from its own address and with its own key. What is too much is dropped and counted,
- * clients of another host do not notice, and those of the greedy host itself go on when it has stopped. */
+/* A host sends more packets than its limit, from its own address and with its own key. Those above the limit are dropped and
+ * counted, clients of another host do not notice, and those of the greedy host itself go on when it has stopped. */
 #include "tests/udp/forge.h"
 
 #define LIMIT_PER_S 2000u

@@ -54,7 +54,7 @@ static void draw_senders(void)
                                      .port = (uint16_t)rng_below(&r, 2)};
 }
 
-/* What the log of a former coordinator says: its hosts, perhaps more than there are numbers now. */
+/* The state in the log of a former coordinator, with its hosts: perhaps more of them than there are numbers now. */
 static const struct rack_state *draw_state(const struct coord_params *p)
 {
     static struct rack_state s;

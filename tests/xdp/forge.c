@@ -150,46 +150,45 @@ static void attack_all(void)
                 }
 }
 
+/* The frame is dropped, counted once for that reason, and changes nothing. */
+static void refused(const struct test_frame *f, unsigned reason)
+{
+    struct plane_counters before, after;
+    struct test_frame out;
+    look();
+    CHECK_EQ(plane_count(target.p, &before), 0);
+    CHECK_EQ(test_pass(target.p, f, &out), XDP_DROP);
+    CHECK_EQ(plane_count(target.p, &after), 0);
+    CHECK_EQ(after.reason[reason], before.reason[reason] + 1);
+    for (unsigned i = 0; i < target.maps; i++)
+        CHECK(!memcmp(target.map[i].at, target.map[i].before, target.map[i].bytes));
+    attacks++;
+}
+
 /* A datagram of host 2, rightly tagged, with a part in the name of host 1: the part changes nothing. */
 static void part_of_another(const void *part, uint32_t len)
 {
     struct packet_head first;
-    struct plane_counters before, after;
     struct test_many d;
     memcpy(&first, part, sizeof first);
     first.from.machine = 2;
     test_many_begin(&d, &first);
     CHECK(test_many_add(&d, part, len));
-    struct test_frame f = test_frame(d.bytes, d.len), out;
-    look();
-    CHECK_EQ(plane_count(target.p, &before), 0);
-    CHECK_EQ(test_pass(target.p, &f, &out), XDP_DROP);
-    CHECK_EQ(plane_count(target.p, &after), 0);
-    CHECK_EQ(after.reason[PLANE_UNTAGGED], before.reason[PLANE_UNTAGGED] + 1);
-    for (unsigned i = 0; i < target.maps; i++)
-        CHECK(!memcmp(target.map[i].at, target.map[i].before, target.map[i].bytes));
-    attacks++;
+    struct test_frame f = test_frame(d.bytes, d.len);
+    refused(&f, PLANE_UNTAGGED);
 }
 
 /* A datagram of the holder's host, rightly tagged, in which the packet is twice: refused as a whole, since both are of one lock. */
 static void equal_locks(const void *part, uint32_t len)
 {
     struct packet_head first;
-    struct plane_counters before, after;
     struct test_many d;
     memcpy(&first, part, sizeof first);
     test_many_begin(&d, &first);
     CHECK(test_many_add(&d, part, len) && test_many_add(&d, part, len));
     struct test_frame f = test_frame(d.bytes, d.len), out;
     CHECK_EQ(test_pass(target.p, &f, &out), XDP_DROP); /* the program notes which of the cluster's keys the host uses */
-    look();
-    CHECK_EQ(plane_count(target.p, &before), 0);
-    CHECK_EQ(test_pass(target.p, &f, &out), XDP_DROP);
-    CHECK_EQ(plane_count(target.p, &after), 0);
-    CHECK_EQ(after.reason[PLANE_MANY], before.reason[PLANE_MANY] + 1);
-    for (unsigned i = 0; i < target.maps; i++)
-        CHECK(!memcmp(target.map[i].at, target.map[i].before, target.map[i].bytes));
-    attacks++;
+    refused(&f, PLANE_MANY);
 }
 
 /* ---- switches ---- */

@@ -205,8 +205,8 @@ static void begin_try(struct shift_try *t)
     t->pred_desc = 0;
 }
 
-/* What the word was before the step, whose verbs ended with `rc`. SHIFT_AGAIN: it had no effect, or the lock is being counted anew.
- */
+/* The verbs of the step ended with `rc`, and `old` is the entry as the step found it. SHIFT_AGAIN: the step had no effect, or the
+ * lock is being counted anew. */
 __attribute__((noinline)) static int stepped_in(const struct seat *seat, struct hold *h, u128 old, struct shift_try *t, int rc)
 {
     step_done(seat, STEP_ATOMIC);

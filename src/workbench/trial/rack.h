@@ -253,7 +253,7 @@ void rack_replay_free(struct rack *r);
 /* Whether a lock server or switch takes a lock packet: if it is in the name of a host, a coordinator has given the host's life. */
 bool rack_admits(struct rack *r, const struct packet_head *h);
 
-/* What the coordinator that leads says about hosts from that number on. False: none leads. */
+/* The leader's list of hosts, from that number on. False: no coordinator leads. */
 bool rack_coordinator_hosts(const struct rack *r, uint16_t from, struct coord_hosts *out);
 
 /* Sends what is in the outbox. */

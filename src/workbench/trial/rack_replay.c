@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attackers of a rack. Somebody without the key of a rack that has one: records every packet, and sends stretches of the recording
+/* Attackers of a rack. An attacker without the rack's key records every packet, and sends stretches of the recording
  * again, from one packet to all, at once or as they came, to the switch or past it. A tag is right as long as its key is, which is
  * that of a host's number and life (wire/seal.h): packets of a host's former lives are dropped by their receivers, so none of them
  * is sent. JOINs, WELCOMEs and packets between coordinators, lock servers and switches have a key for good.
  *
- * Somebody who forges the address of a host, in a rack without a key: sends such a packet with a life that no coordinator has
+ * In a rack without a key, an attacker that forges the address of a host sends such a packet with a life that no coordinator has
  * given. Lock servers and switches have a roster of lives then, as in the daemon (cluster/roster.h), which asks the coordinator.
  * Packets of hosts that it does not know are lost while none leads. */
 #include "cluster/roster.h"
@@ -100,7 +100,7 @@ static void replay(void *arg, uint64_t tag)
     sim_at(&r->sim, now + 1 + rng_below(&p->random, 2 * r->params.safety_ns / PAUSES), replay, r, tag + 1);
 }
 
-/* ---- lives that nobody has given ---- */
+/* ---- lives that no coordinator has given ---- */
 
 bool rack_admits(struct rack *r, const struct packet_head *h)
 {
@@ -161,7 +161,7 @@ static void forge(void *arg, uint64_t tag)
 static int forge_begin(struct rack *r)
 {
     if (!r->coordinator)
-        return 0; /* lives are nobody's to give */
+        return 0; /* a rack without a coordinator gives no lives */
     r->roster = roster_make(&r->config, NULL, true);
     if (!r->roster)
         return -ENOMEM;
