@@ -15,6 +15,7 @@
 
 #include "cluster/addresses.h"
 #include "cluster/host_names.h"
+#include "cluster/member.h"
 #include "cluster/service.h"
 #include "designs/core/design.h"
 #include "designs/packet/packet.h"
@@ -41,25 +42,18 @@ struct rack_member {
     struct rack *rack;
     const struct sim_host *host; /* null: the switch */
     uint16_t port;               /* where its answers come */
-    uint32_t seen;               /* of its next JOIN: a life that the coordinator has told */
     unsigned place;              /* of a switch: its rack */
     bool waits;                  /* of a switch: it wants that place and no other, as the second one of a pair */
     enum coord_role role;
     bool running, joined;
-    bool force;        /* an operator has started it so: while it asks with --force, no other one decides anything */
-    uint64_t nonce;    /* of its JOIN */
+    struct member core; /* a lock server's or switch's; of a host: what it knows of the rack */
+    struct world world; /* for nonces: */
+    uint64_t drawn;
     uint64_t tick_ns;  /* virtual: the next */
     uint64_t until_ns; /* a host's membership lease, by its own clock */
-    uint32_t places;   /* of a host: version of the lock servers' places that it goes by */
     uint64_t deaf_until_ns, mute_until_ns; /* virtual: answers are lost, its heartbeats are lost */
-    struct coord_list coordinators;
-    uint64_t term;     /* of the latest that was heard */
-    unsigned asked;    /* so many times since then */
-    uint16_t look_for; /* the coordinator asks whether locks name this machine */
-    struct net_addr switches[RACKS_MAX];
-    struct coord_welcome welcome;
+    unsigned asked; /* so many times a host has since it heard a coordinator */
     void (*welcomed)(struct rack_member *m);
-    void (*ended)(struct rack_member *m); /* its life is over, and it joins anew */
 };
 
 struct rack_task {
@@ -315,6 +309,8 @@ void rack_member_stop(struct rack_member *m);
 void rack_member_leave(struct rack_member *m); /* and says so: a lock server or switch decides nothing any more */
 void rack_member_packet(struct rack_member *m, const void *data, uint32_t len);
 bool rack_member_lives(const struct rack_member *m);
+bool rack_member_decides(struct rack_member *m); /* of a lock server or switch */
+void rack_member_rejoin(struct rack_member *m);
 uint64_t rack_member_clock(const struct rack_member *m);
 struct net_addr rack_net_addr(struct sim_addr a);
 struct sim_addr rack_sim_addr(struct net_addr a);
@@ -372,6 +368,5 @@ uint32_t rack_host_racks(const struct rack_member *m);                       /* 
 void rack_host_place(struct rack_member *m, unsigned server, uint32_t life); /* another lock server has, or will have, the place */
 void rack_box_welcome(struct rack_member *m);
 void rack_box_grow(struct rack_member *m, uint64_t locks);
-void rack_box_ended(struct rack_member *m);
 
 #endif
