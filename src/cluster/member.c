@@ -134,6 +134,7 @@ static bool take_anew(struct member *m, const struct coord_welcome *w)
         r->burst_ns = old->burst_ns;
         free(old);
     }
+    r->parks = 0; /* of hosts in a configuration that may be another one now */
     m->roster = r;
     return true;
 }
@@ -331,4 +332,58 @@ enum member_news member_packet(struct member *m, const void *data, uint32_t len,
         return MEMBER_NOTHING;
     }
     return on_answer(m, p, now);
+}
+
+/* ---- packets of others ---- */
+
+bool member_knows_granter(const struct member *m, struct net_addr from)
+{
+    const struct rack_welcome *w = &m->welcome;
+    bool found = false;
+    for (unsigned i = 0; i < RACKS_MAX && !found; i++)
+        found = net_addr_is(from, w->said.switches[i]);
+    for (unsigned i = 0; i < w->said.config.servers && !found; i++)
+        found = net_addr_is(from, w->servers[i]);
+    return found;
+}
+
+/* Whether a machine of the rack has this address, that of the member itself included. */
+static bool is_of_rack(const struct member *m, struct net_addr from)
+{
+    const struct rack_welcome *w = &m->welcome;
+    const struct coord_list *l = &m->join.coordinators;
+    bool found = net_addr_same_ip(from, m->at) || net_addr_same_ip(from, m->join.at);
+    for (unsigned i = 0; i < l->count && i < COORD_LIST_MAX && !found; i++)
+        found = net_addr_same_ip(from, l->at[i]);
+    for (unsigned i = 0; i < RACKS_MAX && !found; i++)
+        found = net_addr_same_ip(from, w->said.switches[i]);
+    for (unsigned i = 0; i < w->said.config.servers && !found; i++)
+        found = net_addr_same_ip(from, w->servers[i]);
+    return found;
+}
+
+bool member_admits_other(struct member *m, const struct packet_head *h, struct net_addr from)
+{
+    uint16_t machine = h->from.machine;
+    struct roster *r = m->roster;
+    if (machine && machine <= r->machines)
+        return member_knows_granter(m, from) || roster_admits(r, machine, roster_life_of(h), from);
+    bool may = r->ring || (!machine && h->family == PACKET_COORDINATOR) || is_of_rack(m, from) ||
+               (machine == MACHINE_OPERATOR && (net_addr_is_localhost(&from) || roster_has(r, from)));
+    r->forged += !may;
+    return may;
+}
+
+bool member_opens(struct member *m, void *data, uint32_t len, struct net_addr from, struct seal_key *used)
+{
+    const struct packet_head *h = data;
+    struct roster *r = m->roster;
+    if (roster_opens(r, data, len, used))
+        return true;
+    bool host = h->from.machine && h->from.machine <= r->machines;
+    if (host && seal_is_tagged(data, len) && !member_admits(m, h, from))
+        roster_park(r, h, len, from, false);
+    else
+        r->untagged++;
+    return false;
 }

@@ -10,6 +10,7 @@
 
 struct member {
     struct join_params join; /* set by the owner, but for nonce, generation and identity */
+    struct net_addr at;      /* its socket's, where join.at is one that others know */
     struct world *world;     /* for nonces */
     /* Sends a packet to the coordinator at `to`, in a datagram that is as long as the answer. */
     void (*send)(const struct member *m, struct net_addr to, const void *packet, uint32_t len, uint32_t answer_len);
@@ -69,6 +70,23 @@ void member_ask_again(struct member *m, unsigned server);
 
 /* Asks the coordinator which hosts there are, if the roster wants to know. */
 void member_ask_hosts(struct member *m, uint64_t now);
+
+/* Whether a packet comes from the member in whose name it is: a host from its address and in the life that the coordinator gave, all
+ * others from a machine of the rack, or tagged with the cluster's key. A packet of a coordinator names no member: the nonce says
+ * whether it is one. Packets that are not admitted are counted by the roster, which parks them (roster_park). */
+bool member_admits_other(struct member *m, const struct packet_head *h, struct net_addr from);
+static inline bool member_admits(struct member *m, const struct packet_head *h, struct net_addr from)
+{
+    uint16_t machine = h->from.machine;
+    bool known = machine && machine <= m->roster->machines && roster_knows(m->roster, machine, roster_life_of(h), from);
+    return likely(known) || member_admits_other(m, h, from);
+}
+
+/* Opens a packet that is tagged. False: it is dropped, or the roster has parked it until the coordinator has told of its host. */
+bool member_opens(struct member *m, void *data, uint32_t len, struct net_addr from, struct seal_key *used);
+
+/* Whether that is a switch or another lock server: then it sends on what others have sent. */
+bool member_knows_granter(const struct member *m, struct net_addr from);
 
 /* Joining anew, as if it had lost its state, of members that can. From the beginning on the caller decides nothing: the welcome says
  * which hosts can hold something, and what is granted after that would not count. If no welcome comes in time, it goes on as it was,

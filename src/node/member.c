@@ -230,6 +230,7 @@ ONCE int member_open(struct member *m, const struct member_params *p)
                                   .at = net_addr_known(p->known_as) ? p->known_as : s->udp.at,
                                   .rack = p->rack,
                                   .force = p->force},
+                         .at = s->udp.at,
                          .world = &world_real,
                          .send = send_packet,
                          .owner = s,

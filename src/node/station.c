@@ -334,7 +334,6 @@ static void on_coordinator(struct station *s, const void *data, uint32_t len)
         break;
     case MEMBER_JOINED:
         s->counts.joined++;
-        s->parked.count = 0; /* of hosts in a configuration that may be another one now */
         if (s->flood.filter)
             close_gate(s); /* it has room for as many hosts as there could be */
         take_config(s, s->config.switch_locks);
@@ -367,82 +366,12 @@ static void look(struct station *s, struct outbox *out)
     m->look_for = 0;
 }
 
-/* Whether it comes from a switch or another server: then it is a host's that was sent on. */
-static bool is_station(const struct station *s, struct net_addr from)
-{
-    for (unsigned i = 0; i < RACKS_MAX; i++)
-        if (net_addr_is(from, s->member.welcome.said.switches[i]))
-            return true;
-    for (unsigned i = 0; i < s->member.welcome.said.config.servers; i++)
-        if (net_addr_is(from, s->member.welcome.servers[i]))
-            return true;
-    return false;
-}
-
-/* Whether a machine of the rack has this address, that of the member itself included. */
-static bool is_of_rack(const struct station *s, struct net_addr from)
-{
-    const struct rack_welcome *w = &s->member.welcome;
-    const struct coord_list *l = &s->member.join.coordinators;
-    bool found = net_addr_same_ip(from, member_udp(&s->member)->at) || net_addr_same_ip(from, s->member.join.at);
-    for (unsigned i = 0; i < l->count && i < COORD_LIST_MAX && !found; i++)
-        found = net_addr_same_ip(from, l->at[i]);
-    for (unsigned i = 0; i < RACKS_MAX && !found; i++)
-        found = net_addr_same_ip(from, w->said.switches[i]);
-    for (unsigned i = 0; i < w->said.config.servers && !found; i++)
-        found = net_addr_same_ip(from, w->servers[i]);
-    return found;
-}
-
-/* Whether the packet comes from the member in whose name it is: a host from its address and in the life that the coordinator gave,
- * all others from a machine of the rack, or tagged with the cluster's key. A packet of a coordinator names no member: the nonce
- * says whether it is one. */
-static bool is_admitted(struct station *s, const struct packet_head *h, struct net_addr from)
-{
-    uint16_t machine = h->from.machine;
-    if (likely(machine && machine <= s->member.welcome.said.config.machines)) {
-        uint32_t life = roster_life_of(h);
-        return likely(roster_knows(s->member.roster, machine, life, from)) || is_station(s, from) ||
-               roster_admits(s->member.roster, machine, life, from);
-    }
-    bool may = s->member.roster->ring || (!machine && h->family == PACKET_COORDINATOR) || is_of_rack(s, from) ||
-               (machine == MACHINE_OPERATOR && (net_addr_is_localhost(&from) || roster_has(s->member.roster, from)));
-    s->counts.forged += !may;
-    return may;
-}
-
 /* Whether the packet is within what its host may send. */
 static bool is_within_limit(struct station *s, uint16_t machine, struct net_addr from)
 {
     if (!machine || machine > s->member.roster->machines || roster_takes(s->member.roster, machine, s->came_ns))
         return true;
     s->desk->limited(s, machine, from);
-    return false;
-}
-
-/* The packet may be that of a host of which the coordinator has not told yet. */
-static void park(struct station *s, const struct packet_head *h, uint32_t len, struct net_addr from, bool opened)
-{
-    if (!s->member.roster->wanted || s->parked.count == STATION_PARKED || h->from.machine > s->member.roster->machines)
-        return;
-    s->parked.packet[s->parked.count].from = from;
-    s->parked.packet[s->parked.count].len = len;
-    s->parked.packet[s->parked.count].opened = opened;
-    memcpy(s->parked.packet[s->parked.count++].bytes, h, len);
-}
-
-/* Whether the packet is open. One of a host of which the coordinator has not told yet, or of a later life of it, waits for that. */
-static bool opens(struct station *s, void *data, uint32_t len, struct net_addr from, struct seal_key *used)
-{
-    const struct packet_head *h = data;
-    struct roster *r = s->member.roster;
-    if (!r->ring || roster_opens(r, data, len, used))
-        return true;
-    bool host = h->from.machine && h->from.machine <= r->machines;
-    if (host && seal_is_tagged(data, len) && !is_admitted(s, h, from))
-        park(s, h, len, from, false);
-    else
-        r->untagged++;
     return false;
 }
 
@@ -456,7 +385,7 @@ static void one_packet(struct station *s, void *data, uint32_t len, struct net_a
         s->counts.bad++;
         return;
     }
-    if (!opened && !opens(s, data, len, from, &used))
+    if (!opened && s->member.roster->ring && !member_opens(&s->member, data, len, from, &used))
         return;
     if (!packet_readable(h)) {
         s->counts.unreadable++;
@@ -470,8 +399,8 @@ static void one_packet(struct station *s, void *data, uint32_t len, struct net_a
         s->counts.alien++;
         return;
     }
-    if (unlikely(!is_admitted(s, h, from))) {
-        park(s, h, len, from, true);
+    if (unlikely(!member_admits(&s->member, h, from))) {
+        roster_park(s->member.roster, h, len, from, true);
         return;
     }
     if (unlikely(s->came_ns) && !is_within_limit(s, h->from.machine, from))
@@ -479,7 +408,7 @@ static void one_packet(struct station *s, void *data, uint32_t len, struct net_a
     bool known =
         h->from.machine && (h->from.machine <= s->member.welcome.said.config.machines || h->from.machine == MACHINE_OPERATOR);
     if (known && !(s->member.design->relayed && s->member.design->relayed(data, len)))
-        peers_learn(s->peers, h->from, h->epoch, from, !is_station(s, from));
+        peers_learn(s->peers, h->from, h->epoch, from, !member_knows_granter(&s->member, from));
     if (h->family == PACKET_COORDINATOR)
         on_coordinator(s, data, len);
     if (h->family != s->member.design->family || is_joining(s))
@@ -502,16 +431,10 @@ static void one_packet(struct station *s, void *data, uint32_t len, struct net_a
 /* The coordinator has told of hosts: packets of those that it does not know are dropped. */
 static void unpark(struct station *s, struct outbox *out)
 {
-    unsigned count = s->parked.count;
     struct roster *r = s->member.roster;
-    uint16_t wanted = r->wanted; /* the answer is there: a packet that it does not admit asks no second time */
-    for (unsigned i = 0; i < count; i++) {
-        struct packet_head *h = (struct packet_head *)(void *)s->parked.packet[i].bytes;
-        if (roster_admits(r, h->from.machine, roster_life_of(h), s->parked.packet[i].from))
-            one_packet(s, h, s->parked.packet[i].len, s->parked.packet[i].from, s->parked.packet[i].opened, out);
-    }
-    s->parked.count = 0;
-    r->wanted = wanted;
+    struct roster_parked *p;
+    for (unsigned i = 0; (p = roster_unpark(r, &i));)
+        one_packet(s, p->bytes, p->len, p->from, p->opened, out);
     if (s->flood.filter)
         s->flood.gate->tell(s->flood.filter, r);
     if (s->kernel.told)
@@ -543,7 +466,7 @@ static void several_packets(struct station *s, void *data, uint32_t len, struct 
     uint32_t at = 0, part = 0;
     bool keyed = s->member.roster->ring;
     bool sound = many_sound(data, len), answers = sound && many_is_answer(data);
-    if (!sound || (answers && (s->is_switch || !is_station(s, from)))) {
+    if (!sound || (answers && (s->is_switch || !member_knows_granter(&s->member, from)))) {
         s->counts.packets++;
         s->counts.bad++;
         return;

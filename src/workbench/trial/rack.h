@@ -54,6 +54,8 @@ struct rack_member {
     uint64_t deaf_until_ns, mute_until_ns; /* virtual: answers are lost, its heartbeats are lost */
     unsigned asked; /* so many times a host has since it heard a coordinator */
     void (*welcomed)(struct rack_member *m);
+    /* A packet that was parked. */
+    void (*packet)(struct rack_member *m, const void *data, uint32_t len, struct sim_addr from);
 };
 
 struct rack_task {
@@ -122,6 +124,7 @@ struct rack_box {
     struct rack_member member;
     bool spare;   /* an operator starts it where there is no place for it */
     bool started; /* it was welcome before */
+    struct sim_addr from; /* of the packet that it looks at */
     void *memory;
     uint32_t *newest;              /* by index: the highest generation that it has seen; null: not watched */
     uint64_t tick_ns, tick_min_ns; /* the next; and the shortest time between two */
@@ -219,7 +222,6 @@ struct rack {
     struct outbox outbox;
     struct rng room;             /* of the outbox: a stream of its own */
     struct rack_replay *replays; /* what was recorded; null: nothing is (rack_replay.c) */
-    struct roster *roster;       /* of all lock servers and switches; null: they take packets of any life */
 };
 
 /* Simulated hosts that such a rack takes, of SIM_HOSTS_MAX. */
@@ -243,12 +245,6 @@ extern const struct actor_ops rack_actor_ops;
 /* An attacker records packets and sends them again, or with another life (rack_replay.c). */
 int rack_replay_begin(struct rack *r);
 void rack_replay_free(struct rack *r);
-
-/* Whether a lock server or switch takes a lock packet: if it is in the name of a host, a coordinator has given the host's life. */
-bool rack_admits(struct rack *r, const struct packet_head *h);
-
-/* The leader's list of hosts, from that number on. False: no coordinator leads. */
-bool rack_coordinator_hosts(const struct rack *r, uint16_t from, struct coord_hosts *out);
 
 /* Sends what is in the outbox. */
 void rack_send_all(struct rack *r, const struct sim_host *from);
@@ -311,6 +307,10 @@ void rack_member_packet(struct rack_member *m, const void *data, uint32_t len);
 bool rack_member_lives(const struct rack_member *m);
 bool rack_member_decides(struct rack_member *m); /* of a lock server or switch */
 void rack_member_rejoin(struct rack_member *m);
+
+/* Whether the lock server or switch takes a lock packet that has come from there. One of a host that it does not know is parked until
+ * the coordinator has told of the host, if it was sent to this member. */
+bool rack_member_admits(struct rack_member *m, const void *data, uint32_t len, struct sim_addr from, bool here);
 uint64_t rack_member_clock(const struct rack_member *m);
 struct net_addr rack_net_addr(struct sim_addr a);
 struct sim_addr rack_sim_addr(struct net_addr a);

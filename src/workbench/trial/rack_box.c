@@ -71,8 +71,7 @@ static void box_tick(void *arg, uint64_t tag)
 static void box_part(void *box, const void *data, uint32_t len)
 {
     struct rack_box *b = box;
-    bool first = b->kind == RACK_SWITCH || !b->rack->design->switch_packet; /* to see the packet: the switch has looked at others */
-    if (first && len >= sizeof(struct packet_head) && !rack_admits(b->rack, data))
+    if (b->rack->coordinator && is_member(b) && !rack_member_admits(&b->member, data, len, b->from, true))
         return;
     b->packet(b->memory, data, len, box_clock(b), &b->rack->outbox);
     rack_watch_generation(b->rack, b->newest, data);
@@ -85,6 +84,15 @@ static void handle(void *box, const void *data, uint32_t len)
     rack_box_flush(b);
 }
 
+static void handle_late(void *box, const void *data, uint32_t len)
+{
+    struct rack_box *b = box;
+    const struct packet_head *h = data;
+    if (h->from.machine && h->from.machine <= b->rack->config.machines)
+        b->from.host = b->rack->host_of[h->from.machine];
+    handle(b, data, len);
+}
+
 static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
 {
     struct rack_box *b = ctx;
@@ -95,6 +103,7 @@ static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_add
     }
     if (!box_decides(b))
         return;
+    b->from = from;
     if (many_is(data, len)) {
         rack_send_singly(b->rack, b->process->host, data, len);
         rack_each_part(data, len, box_part, b);
@@ -104,7 +113,12 @@ static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_add
     handle(b, data, len);
     if (b->kind == RACK_SWITCH && b->rack->design->switch_stale && b->rack->design->switch_stale(b->memory))
         rack_member_rejoin(&b->member);
-    rack_come_late(b->rack, b->newest, data, len, handle, b);
+    rack_come_late(b->rack, b->newest, data, len, handle_late, b);
+}
+
+static void box_unparked(struct rack_member *m, const void *data, uint32_t len, struct sim_addr from)
+{
+    box_packet(container_of(m, struct rack_box, member), data, len, from);
 }
 
 static void server_begin(struct rack_box *b, const struct rack_config *config, uint32_t life, bool first)
@@ -208,7 +222,8 @@ int rack_box_add(struct rack *r, struct rack_box *b, enum rack_box_kind kind, st
                                      .host = host,
                                      .port = PORT_SERVER,
                                      .role = kind == RACK_SWITCH ? COORD_SWITCH : COORD_SERVER,
-                                     .welcomed = rack_box_welcome};
+                                     .welcomed = rack_box_welcome,
+                                     .packet = box_unparked};
     host->server = true;
     bool alone = kind == RACK_SWITCH && !r->config.switch_locks; /* else it passes packets on to servers */
     bool watched = alone || (kind == RACK_SERVER && (d->family == PACKET_SERVER || d->family == PACKET_NETLOCK));

@@ -10,6 +10,7 @@
 
 #define JOIN_SHARE 16 /* of a lease: between two JOINs of a host, */
 #define BEAT_SHARE 4  /* and between two heartbeats */
+#define ASKS_OF_BEAT 8u /* questions about hosts */
 #define ASKED_MAX 2   /* packets without an answer, until the next coordinator is asked */
 
 /* ---- addresses ---- */
@@ -185,6 +186,8 @@ static void tick(void *arg, uint64_t tag)
     }
     if (rack_member_decides(m))
         look(m);
+    if (m->core.roster)
+        member_ask_hosts(&m->core, rack_member_clock(m));
     member_tick(&m->core, rack_member_clock(m));
     tick_when_due(m);
 }
@@ -210,10 +213,10 @@ void rack_member_start(struct rack_member *m)
                                        .space = "sim",
                                        .at = rack_net_addr(address(m)),
                                        .rack = named ? m->place + 1 : 0}, /* this place and no other */
+                              .at = rack_net_addr(address(m)),
                               .world = &m->world,
                               .send = send_packet,
                               .owner = m,
-                              .lives_only = true,
                               .adapts = true,
                               .every_ns = r->params.lease_ns / RACK_BEATS_OF_LEASE,
                               .design = r->design};
@@ -326,14 +329,49 @@ static void host_hears(struct rack_member *m, const struct coord_packet *p)
     }
 }
 
+/* A lock server or switch of the daemon has one socket, by which it also sends on what others have sent. Packets of a switch in the
+ * middle of the star have the address of the packet that they answer. */
+static struct net_addr seen_as(const struct rack_member *m, const struct packet_head *h, struct sim_addr from)
+{
+    const struct rack_welcome *w = &m->core.welcome;
+    const struct sim_process *spare = m->rack->spare_switch.process;
+    bool by_star = h->from.machine == MACHINE_SWITCH && !(spare && spare->host->id == from.host);
+    struct net_addr at = rack_net_addr(by_star ? (struct sim_addr){.host = SIM_WIRE_SWITCH} : from);
+    for (unsigned i = 0; i < RACKS_MAX; i++)
+        at = net_addr_same_ip(at, w->said.switches[i]) ? w->said.switches[i] : at;
+    for (unsigned i = 0; i < w->said.config.servers; i++)
+        at = net_addr_same_ip(at, w->servers[i]) ? w->servers[i] : at;
+    return at;
+}
+
+bool rack_member_admits(struct rack_member *m, const void *data, uint32_t len, struct sim_addr from, bool here)
+{
+    const struct packet_head *h = data;
+    if (len < sizeof *h || MISTAKE(m->rack->config.mistakes, RACK_ANY_LIFE) || member_admits(&m->core, h, seen_as(m, h, from)))
+        return true;
+    if (here && len <= PACKET_MAX)
+        roster_park(m->core.roster, h, len, rack_net_addr(from), true);
+    member_ask_hosts(&m->core, rack_member_clock(m));
+    return false;
+}
+
 /* As node/station.c. */
+static void unpark(struct rack_member *m)
+{
+    const struct roster_parked *p;
+    for (unsigned i = 0; (p = roster_unpark(m->core.roster, &i));)
+        m->packet(m, p->bytes, p->len, rack_sim_addr(p->from));
+}
+
 static void station_hears(struct rack_member *m, const void *data, uint32_t len)
 {
     const struct packet_design *d = m->rack->design;
+    uint64_t answers = m->core.roster ? m->core.roster->answers : 0;
     switch (member_packet(&m->core, data, len, rack_member_clock(m))) {
     case MEMBER_JOINED:
         m->joined = true;
         m->core.every_ns = m->core.welcome.said.config.lease_ns / RACK_BEATS_OF_LEASE;
+        m->core.roster->ask_ns = m->core.every_ns / ASKS_OF_BEAT;
         m->welcomed(m);
         break;
     case MEMBER_RULES:
@@ -347,6 +385,10 @@ static void station_hears(struct rack_member *m, const void *data, uint32_t len)
     case MEMBER_SUPERSEDED:
         break;
     }
+    if (m->core.roster && m->core.roster->answers != answers)
+        unpark(m);
+    if (m->core.roster)
+        member_ask_hosts(&m->core, rack_member_clock(m));
     tick_when_due(m);
 }
 

@@ -199,6 +199,13 @@ static void decide(void *member, const void *data, uint32_t len)
 
 static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *packet);
 
+static void switch_unparked(struct rack_member *m, const void *data, uint32_t len, struct sim_addr from)
+{
+    struct sim_packet packet = {.from = from, .to = {.host = SIM_WIRE_SWITCH}, .len = len};
+    memcpy(packet.data, data, len);
+    switch_packet(m->rack, m->rack->wire, &packet);
+}
+
 /* A switch in the kernel sends back parts that it does not decide (dataplane/xdp/many.bpf.h). Here that is any part, now and then:
  * its outcome must not matter. */
 #define SINGLY_SALT 0x51
@@ -289,7 +296,9 @@ static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *p
         return;
     }
     unsigned rack = switch_for(r, h->space);
-    if (rack >= switch_count(r) || !switch_decides(r, rack) || is_cut(r, rack, packet->from.host) || !rack_admits(r, h))
+    const bool here = packet->to.host == SIM_WIRE_SWITCH;
+    if (rack >= switch_count(r) || !switch_decides(r, rack) || is_cut(r, rack, packet->from.host) ||
+        (r->coordinator && !rack_member_admits(&r->switch_members[rack], packet->data, packet->len, packet->from, here)))
         return;
     _Alignas(8) uint8_t data[SIM_PACKET_MAX];
     memcpy(data, packet->data, packet->len);
@@ -397,7 +406,7 @@ int rack_switch_start(struct rack *r)
     r->rules = rack_rules_first(r->config.racks);
     for (unsigned i = 0; i < switch_count(r); i++) {
         r->switch_members[i] =
-            (struct rack_member){.rack = r, .place = i, .role = COORD_SWITCH, .welcomed = switch_welcome};
+            (struct rack_member){.rack = r, .place = i, .role = COORD_SWITCH, .welcomed = switch_welcome, .packet = switch_unparked};
         switch_anew(r, i, 1);
     }
     if (r->config.racks > 1 && r->params.moves && r->design->switch_rules)
