@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #define LOOK_NS (20 * NS_PER_MS) /* how often whether to stop, while it joins */
-#define LATER_NS NS_PER_S        /* a coordinator that answered a JOIN so long ago at most has it wait */
+#define LATER_NS NS_PER_S        /* for so long a patient member waits for the answer to its JOIN that it is not time yet */
 #define LEARN_NS (3 * NS_PER_S)  /* of asking which hosts there are: longer than leaders change */
 
 static struct member_socket *socket_of(const struct member *m)
@@ -173,13 +173,13 @@ static bool is_final(const struct member *m)
 
 static int join_first(struct member *m, const struct member_params *p, struct udp_batch *batch)
 {
-    uint64_t now = world_now(&world_real);
+    uint64_t now = world_now(&world_real), end = p->patient ? max_u64(p->deadline, now + LATER_NS) : p->deadline;
     bool waits = true;
     for (member_begin(m, host_now()); !m->roster && waits && !*p->stop && !is_final(m); now = world_now(&world_real)) {
         member_tick(m, host_now());
         hear_until(m, batch, now + LOOK_NS);
         bool later = m->refused && host_now() - m->refused_ns < LATER_NS;
-        waits = now < p->deadline || (p->patient && later);
+        waits = now < end || (p->patient && later);
     }
     return m->roster ? 0 : m->refused ? m->refused : -ETIMEDOUT;
 }
