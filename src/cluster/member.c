@@ -7,11 +7,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define JOINS_OF_BEAT 5u    /* JOINs in the time of a heartbeat */
-#define SILENT_HALVES 7u    /* of a heartbeat's time. No answer to three heartbeats: another coordinator may lead */
-#define ANSWERED_HALVES 3u  /* the latest heartbeat was answered, or the one before */
-#define ALONE_BEATS 30u     /* ten to each of three coordinators */
-#define JOINING_SHARE 4     /* of a lease */
+#define JOINS_OF_BEAT 5u   /* JOINs in the time of a heartbeat */
+#define SILENT_HALVES 7u   /* of a heartbeat's time. No answer to three heartbeats: another coordinator may lead */
+#define ANSWERED_HALVES 3u /* the latest heartbeat was answered, or the one before */
+#define ALONE_BEATS 30u    /* ten to each of three coordinators */
+#define JOINING_SHARE 4    /* of a lease */
 
 static struct net_addr coordinator_of(const struct member *m)
 {

@@ -14,32 +14,32 @@ struct member {
     struct world *world;     /* for nonces */
     /* Sends a packet to the coordinator at `to`, in a datagram that is as long as the answer. */
     void (*send)(const struct member *m, struct net_addr to, const void *packet, uint32_t len, uint32_t answer_len);
-    void *owner; /* the owner's own */
+    void *owner;                  /* the owner's own */
     const struct seal_ring *ring; /* the cluster's keys; null: packets are not tagged */
     bool lives_only;              /* of its roster */
     bool adapts;                  /* if the space has other settings than before, the member takes them when it joins anew */
     bool stays;                   /* a program in the kernel decides: it goes on whatever happens, and does not join anew */
     uint64_t every_ns;            /* between two heartbeats */
 
-    struct rack_welcome welcome; /* the latest */
+    struct rack_welcome welcome;        /* the latest */
     const struct packet_design *design; /* the owner's, or found by the welcome; null: this build does not know it */
-    struct rack_rules rules;   /* by which it goes, if locks are divided */
-    struct roster *roster;     /* the hosts that there are; null: it never joined */
-    uint64_t nonce_next;       /* of the JOIN by which it joins (anew); 0: it does not: it has joined */
-    uint64_t joining_until_ns; /* until then a welcome counts, unless it is superseded */
-    uint64_t due_ns;           /* when the next heartbeat or JOIN is */
-    uint64_t term;             /* of the latest coordinator that was heard */
-    uint64_t heard_ns;         /* and when, or when another coordinator was tried */
-    uint64_t answered_ns;      /* when one answered last; 0: none did */
-    uint64_t foreign;          /* packets of a coordinator that does not know the space which this member joined */
-    uint64_t forged;           /* packets in the name of a coordinator that do not know the nonce of this member's JOIN */
-    bool superseded;           /* it has no life: it decides nothing until it has joined (anew) */
-    bool outdated;             /* the space has other settings, and the member does not take them: it must be started again */
-    int refused;               /* code of the latest refusal of a JOIN, */
-    uint64_t refused_ns;       /* and when */
-    uint64_t locks;            /* of MEMBER_GROWN */
-    uint32_t places;           /* version of the lock servers' places that it goes by */
-    uint16_t look_for;         /* the coordinator asks whether locks name this machine; 0: it does not ask */
+    struct rack_rules rules;            /* by which it goes, if locks are divided */
+    struct roster *roster;              /* the hosts that there are; null: it never joined */
+    uint64_t nonce_next;                /* of the JOIN by which it joins (anew); 0: it does not: it has joined */
+    uint64_t joining_until_ns;          /* until then a welcome counts, unless it is superseded */
+    uint64_t due_ns;                    /* when the next heartbeat or JOIN is */
+    uint64_t term;                      /* of the latest coordinator that was heard */
+    uint64_t heard_ns;                  /* and when, or when another coordinator was tried */
+    uint64_t answered_ns;               /* when one answered last; 0: none did */
+    uint64_t foreign;                   /* packets of a coordinator that does not know the space which this member joined */
+    uint64_t forged;                    /* packets in the name of a coordinator that do not know the nonce of this member's JOIN */
+    bool superseded;                    /* it has no life: it decides nothing until it has joined (anew) */
+    bool outdated;       /* the space has other settings, and the member does not take them: it must be started again */
+    int refused;         /* code of the latest refusal of a JOIN, */
+    uint64_t refused_ns; /* and when */
+    uint64_t locks;      /* of MEMBER_GROWN */
+    uint32_t places;     /* version of the lock servers' places that it goes by */
+    uint16_t look_for;   /* the coordinator asks whether locks name this machine; 0: it does not ask */
 };
 
 /* Begins to join, with what the owner has set. */
@@ -71,9 +71,9 @@ void member_ask_again(struct member *m, unsigned server);
 /* Asks the coordinator which hosts there are, if the roster wants to know. */
 void member_ask_hosts(struct member *m, uint64_t now);
 
-/* Whether a packet comes from the member in whose name it is: a host from its address and in the life that the coordinator gave, all
- * others from a machine of the rack, or tagged with the cluster's key. A packet of a coordinator names no member: the nonce says
- * whether it is one. Packets that are not admitted are counted by the roster, which parks them (roster_park). */
+/* Whether a packet comes from the member in whose name it is: a host from its address and in the life that the coordinator gave,
+ * all others from a machine of the rack, or tagged with the cluster's key. A packet of a coordinator names no member: the nonce
+ * says whether it is one. Packets that are not admitted are counted by the roster, which parks them (roster_park). */
 bool member_admits_other(struct member *m, const struct packet_head *h, struct net_addr from);
 static inline bool member_admits(struct member *m, const struct packet_head *h, struct net_addr from)
 {
@@ -88,9 +88,9 @@ bool member_opens(struct member *m, void *data, uint32_t len, struct net_addr fr
 /* Whether that is a switch or another lock server: then it sends on what others have sent. */
 bool member_knows_granter(const struct member *m, struct net_addr from);
 
-/* Joining anew, as if it had lost its state, of members that can. From the beginning on the caller decides nothing: the welcome says
- * which hosts can hold something, and what is granted after that would not count. If no welcome comes in time, it goes on as it was,
- * unless it was superseded: then it goes on asking. */
+/* Joining anew, as if it had lost its state, of members that can. From the beginning on the caller decides nothing: the welcome
+ * says which hosts can hold something, and what is granted after that would not count. If no welcome comes in time, it goes on as
+ * it was, unless it was superseded: then it goes on asking. */
 void member_rejoin(struct member *m, uint64_t now);
 bool member_is_joining(struct member *m, uint64_t now); /* false: it has joined, or time is over */
 

@@ -33,14 +33,14 @@ struct roster {
     const struct seal_ring *ring; /* the cluster's keys; null: packets are not tagged */
     bool lives_only;              /* something lies between hosts and this member: it does not see their addresses */
     uint16_t wanted;              /* the first number about which the coordinator is to be asked; 0: none */
-    uint64_t asked_ns, ask_ns; /* ask_ns: between two questions */
-    uint64_t answers;          /* of the coordinator */
-    uint64_t forged;           /* packets in the name of a host that came from another address, */
-    uint64_t unknown;          /* or with a life that the coordinator has not given, as far as it is known here; */
-    uint64_t late;             /* or with a former life of it; */
-    uint64_t untagged;         /* and packets without the tag of their sender's key; */
-    uint64_t limited;          /* and those beyond what a host may send: */
-    uint64_t gap_ns, burst_ns; /* one packet in gap_ns (0: any number), and as many at once as come in burst_ns at that rate */
+    uint64_t asked_ns, ask_ns;    /* ask_ns: between two questions */
+    uint64_t answers;             /* of the coordinator */
+    uint64_t forged;              /* packets in the name of a host that came from another address, */
+    uint64_t unknown;             /* or with a life that the coordinator has not given, as far as it is known here; */
+    uint64_t late;                /* or with a former life of it; */
+    uint64_t untagged;            /* and packets without the tag of their sender's key; */
+    uint64_t limited;             /* and those beyond what a host may send: */
+    uint64_t gap_ns, burst_ns;    /* one packet in gap_ns (0: any number), and as many at once as come in burst_ns at that rate */
     unsigned parks;
     struct roster_parked parked[ROSTER_PARKED]; /* packets of hosts that the coordinator has not told of yet */
     struct roster_host host[];                  /* by number, from 0 on */

@@ -493,8 +493,8 @@ static int add_host(struct rack *r, unsigned i)
     }
     h->host->server = r->params.mortal_hosts;
     r->host_of[h->machine] = h->host->id;
-    h->member = (struct rack_member){
-        .rack = r, .host = h->host, .port = PORT_POOL, .role = COORD_HOST, .welcomed = rack_host_welcome};
+    h->member =
+        (struct rack_member){.rack = r, .host = h->host, .port = PORT_POOL, .role = COORD_HOST, .welcomed = rack_host_welcome};
     if (r->coordinator && (!(h->known = sim_alloc(r->params.locks * sizeof *h->known)) ||
                            !(h->keys = sim_alloc(rack_requests(&r->config) * sizeof *h->keys))))
         return -ENOMEM;

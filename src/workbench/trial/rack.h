@@ -49,10 +49,10 @@ struct rack_member {
     struct member core; /* a lock server's or switch's; of a host: what it knows of the rack */
     struct world world; /* for nonces: */
     uint64_t drawn;
-    uint64_t tick_ns;  /* virtual: the next */
-    uint64_t until_ns; /* a host's membership lease, by its own clock */
+    uint64_t tick_ns;                      /* virtual: the next */
+    uint64_t until_ns;                     /* a host's membership lease, by its own clock */
     uint64_t deaf_until_ns, mute_until_ns; /* virtual: answers are lost, its heartbeats are lost */
-    unsigned asked; /* so many times a host has since it heard a coordinator */
+    unsigned asked;                        /* so many times a host has since it heard a coordinator */
     void (*welcomed)(struct rack_member *m);
     /* A packet that was parked. */
     void (*packet)(struct rack_member *m, const void *data, uint32_t len, struct sim_addr from);
@@ -122,8 +122,8 @@ struct rack_box {
     enum rack_box_kind kind;
     uint16_t machine; /* of a server */
     struct rack_member member;
-    bool spare;   /* an operator starts it where there is no place for it */
-    bool started; /* it was welcome before */
+    bool spare;           /* an operator starts it where there is no place for it */
+    bool started;         /* it was welcome before */
     struct sim_addr from; /* of the packet that it looks at */
     void *memory;
     uint32_t *newest;              /* by index: the highest generation that it has seen; null: not watched */
@@ -308,8 +308,8 @@ bool rack_member_lives(const struct rack_member *m);
 bool rack_member_decides(struct rack_member *m); /* of a lock server or switch */
 void rack_member_rejoin(struct rack_member *m);
 
-/* Whether the lock server or switch takes a lock packet that has come from there. One of a host that it does not know is parked until
- * the coordinator has told of the host, if it was sent to this member. */
+/* Whether the lock server or switch takes a lock packet that has come from there. One of a host that it does not know is parked
+ * until the coordinator has told of the host, if it was sent to this member. */
 bool rack_member_admits(struct rack_member *m, const void *data, uint32_t len, struct sim_addr from, bool here);
 uint64_t rack_member_clock(const struct rack_member *m);
 struct net_addr rack_net_addr(struct sim_addr a);

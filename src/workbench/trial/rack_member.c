@@ -8,10 +8,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define JOIN_SHARE 16 /* of a lease: between two JOINs of a host, */
-#define BEAT_SHARE 4  /* and between two heartbeats */
+#define JOIN_SHARE 16   /* of a lease: between two JOINs of a host, */
+#define BEAT_SHARE 4    /* and between two heartbeats */
 #define ASKS_OF_BEAT 8u /* questions about hosts */
-#define ASKED_MAX 2   /* packets without an answer, until the next coordinator is asked */
+#define ASKED_MAX 2     /* packets without an answer, until the next coordinator is asked */
 
 /* ---- addresses ---- */
 

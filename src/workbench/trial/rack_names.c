@@ -112,7 +112,8 @@ void rack_retire(struct rack_host *h, const struct coord_retire *p, struct sim_a
     uint64_t used;
     bool ours = rack_host_joined(h) && rack_member_lives(&h->member) &&
                 coord_knows(&h->member.core.welcome.said.config.identity, &p->packet) &&
-                p->packet.head.epoch == h->member.core.welcome.said.packet.head.generation && p->packet.head.to.machine == h->machine;
+                p->packet.head.epoch == h->member.core.welcome.said.packet.head.generation &&
+                p->packet.head.to.machine == h->machine;
     if (!ours)
         return;
     bool tells = host_names_retire(&h->names, p, r->design->uses, h->memory, rack_clock(h), rack_host_outbox(h), &used);

@@ -405,8 +405,8 @@ int rack_switch_start(struct rack *r)
     sim_wire_program(r->wire, &program);
     r->rules = rack_rules_first(r->config.racks);
     for (unsigned i = 0; i < switch_count(r); i++) {
-        r->switch_members[i] =
-            (struct rack_member){.rack = r, .place = i, .role = COORD_SWITCH, .welcomed = switch_welcome, .packet = switch_unparked};
+        r->switch_members[i] = (struct rack_member){
+            .rack = r, .place = i, .role = COORD_SWITCH, .welcomed = switch_welcome, .packet = switch_unparked};
         switch_anew(r, i, 1);
     }
     if (r->config.racks > 1 && r->params.moves && r->design->switch_rules)
