@@ -31,7 +31,7 @@
  *   switch or server to the steward                       and back
  *   BEAT     stamp; what the latest TERM said;            TERM      stamp; ticket: life of the sender of BEAT; life: term of the
  *            ticket: life of the steward that it follows            active switch, round: its number, pushed: its life;
- *                                                                   count slots follow
+ *                                                                   count slots follow, and with HOSTS the hosts that there are
  *                                                         FOLLOW    ticket: the same. TERMs of earlier stewards are void
  *   a switch that is not active, to a host
  *   ELSEWHERE  life, round: term and number of the active switch
@@ -113,8 +113,10 @@ enum netlock_type {
 
 #define NETLOCK_BEAT_EMPTY 1u  /* BEAT of a switch that was to retire: its queues are empty, and will stay so */
 #define NETLOCK_BEAT_LEASED 2u /* BEAT: has a lease from a steward */
+#define NETLOCK_BEAT_BRIEF 4u  /* BEAT of a switch: takes a short lease if it has a backup, and understands HOSTS */
 #define NETLOCK_TERM_CLEAN 1u  /* TERM: no client holds anything from the term before */
 #define NETLOCK_TERM_RETIRE 2u /* TERM: the queues of the active switch are to drain */
+#define NETLOCK_TERM_HOSTS 4u  /* TERM: names the hosts that there are; no other holds anything from a term before */
 
 #define NETLOCK_SLOT_BITS 20u /* of a nonce: which of its host's requests; above: a serial number, whose lowest bit is 0 */
 #define NETLOCK_SERIAL_STEP (UINT64_C(2) << NETLOCK_SLOT_BITS)
@@ -171,6 +173,9 @@ struct netlock_slot {
     uint32_t life;  /* of that server */
     uint32_t first; /* no server has had them before */
 };
+
+/* Body of a TERM with HOSTS, behind the slots: bit m of word m / 64 is host m. Where there are more machines, none are named. */
+#define NETLOCK_HOST_WORDS 16u
 
 enum netlock_command_kind {
     NETLOCK_COMMAND_STATUS = 1,

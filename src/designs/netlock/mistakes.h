@@ -28,6 +28,7 @@ enum netlock_mistakes {
     NETLOCK_MISTAKE_FLOOR = 1 << 30,        /* the tokens of a new generation begin where those of the index ended */
 };
 
+#define NETLOCK_MISTAKE_HEARSAY (UINT64_C(1) << 33) /* a switch takes the hosts that it has heard of for all that there are */
 #define NETLOCK_MISTAKE_GROW (UINT64_C(1) << 32) /* a server that gets more locks forgets which of them are held */
 #define NETLOCK_MISTAKE_OLD_STEWARD                                                                                                \
     (UINT64_C(1) << 31) /* members take TERMs of earlier stewards, and need not follow the present one */
