@@ -13,6 +13,11 @@
  *                                                         REFUSED   nonce, code, stamp: how long to wait before asking again
  *   LEASE    stamp (also to servers)                      LEASED    stamp
  *
+ *   a host to a server, when there is a new term          and back
+ *   HOLD     nonce, mode, token, count: a hold that the   KNOWN     nonce, stamp; code: 0, or the server does not take it
+ *            switch of an earlier term granted; stamp;
+ *            life: the new term; pushed: life of the server
+ *
  *   switch to server                                      and back
  *   ACQUIRE, CANCEL, RELEASE passed on: FORWARDED,        PUSH      round, pushed: one request of q2, with its client
  *            round, count; OVERFLOW: buffer only (4.3)              stamp: the life of its host
@@ -94,6 +99,8 @@ enum netlock_type {
     NETLOCK_PROBE, /* see designs/netlock/deadlock.h */
     NETLOCK_CHASE,
     NETLOCK_FOLLOW,
+    NETLOCK_HOLD,
+    NETLOCK_KNOWN,
     NETLOCK_TYPES
 };
 
@@ -151,6 +158,7 @@ enum netlock_refusal {
     NETLOCK_MOVING,   /* try: readers have it, and it is just moving or overflows: ask once more */
     NETLOCK_POLICY,   /* no such priority or tenant */
     NETLOCK_DEADLOCK, /* CONVERT: another reader wants to write, too; STAY: it is as it was */
+    NETLOCK_LATE,     /* KNOWN: the hold has ended, or other requests may have been granted since */
 };
 
 /* Body of a REPORT: how often a lock was asked for since the last one, and by how many at once. */

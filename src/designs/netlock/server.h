@@ -183,6 +183,8 @@ static inline bool server_hasty(const struct server *s, unsigned slot)
 bool server_rules(const struct server *s, uint64_t now);
 void server_on_term(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now);
 uint64_t server_beat(struct server *s, uint64_t now, struct outbox *out);
+/* A packet is of that term of the switch: if it is a new one, the server asks the steward soon, and SYNCs. */
+void server_hear_of_term(struct server *s, uint32_t term, uint64_t now);
 /* Whether this lock may be granted, or lent, now: every lease that others may have given for it has ended. */
 bool server_open(struct server *s, const struct lock *l, uint64_t now);
 
@@ -218,6 +220,18 @@ void server_take_out(struct server *s, struct lock *l, struct entry *e);
 /* Notes that a lock was asked for; tells the switch which were. */
 void server_touch(struct server *s, struct lock *l);
 void server_report(struct server *s, uint64_t now, struct outbox *out);
+
+/* Makes the request a holder of the lock. */
+void server_hold(struct server *s, struct lock *l, struct entry *e);
+/* Whether one more of that mode may hold the lock. */
+bool server_fits(const struct lock *l, uint8_t mode);
+
+/* ---- holds from an earlier term (server_hold.c) ---- */
+
+void server_on_hold(struct server *s, const struct client *c, struct entry *e, const struct netlock_packet *p, uint64_t now,
+                    struct outbox *out);
+/* Whether clients may hold the lock of which this server has not heard. */
+bool server_awaits_reports(struct server *s, const struct lock *l, uint64_t now);
 
 /* ---- conversions (server_convert.c) ---- */
 

@@ -41,6 +41,8 @@ void server_on_convert(struct server *s, struct entry *e, const struct netlock_p
     bool fresh = p->count > e->step, own = l->upgrader == server_link(s, e);
     if (p->head.nonce != e->nonce || e->state != ENTRY_HELD || p->count < e->step)
         return;
+    if (p->head.type == NETLOCK_CONVERT && server_awaits_reports(s, l, now) && !MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_RASH))
+        return; /* another reader may be there, who has not reported yet. The host asks again */
     e->step = p->count;
     if (e->mode == p->mode || (e->mode == NETLOCK_EXCLUSIVE && p->head.type == NETLOCK_STAY)) {
         say_converted(s, l, e, e->mode, out);
