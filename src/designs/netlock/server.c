@@ -199,7 +199,7 @@ void server_end(struct server *s, struct entry *e, uint64_t now, struct outbox *
         return;
     if (was == ENTRY_HELD) {
         l->upgrader = l->upgrader == server_link(s, e) ? 0 : l->upgrader;
-        server_strengthen(s, l, out);
+        server_strengthen(s, l, now, out);
     }
     server_pump(s, l, now, out);
 }
@@ -272,7 +272,8 @@ static void on_acquire(struct server *s, struct entry *e, const struct netlock_p
     if (of_round)
         server_note_levels(l, p);
     if (known && e->state == ENTRY_HELD) {
-        say_granted(s, l, e, out);
+        if (server_rules(s, now))
+            say_granted(s, l, e, out);
         return;
     }
     if (known && e->state == ENTRY_WAITING)
@@ -581,11 +582,12 @@ uint64_t netlock_server_tick(void *server, uint64_t now, struct outbox *out)
     say_sync(s, now, out);
     if (s->synced && s->revive_ns <= now && server_rules(s, now))
         revive(s, now, out);
-    if (s->remind_ns <= now)
+    if (s->remind_ns <= now && server_rules(s, now))
         remind(s, now, out);
     if (s->report_ns <= now)
         server_report(s, now, out);
-    uint64_t next = min_u64(min_u64(s->sync_ns, min_u64(s->report_ns, s->remind_ns)), server_lend_tick(s, now, out));
-    next = min_u64(next, s->synced && server_rules(s, now) ? min_u64(s->revive_ns, beat) : beat);
+    uint64_t next = min_u64(min_u64(s->sync_ns, s->report_ns), server_lend_tick(s, now, out));
+    next = min_u64(next, server_rules(s, now) ? min_u64(s->remind_ns, beat) : beat);
+    next = min_u64(next, s->synced && server_rules(s, now) ? s->revive_ns : beat);
     return min_u64(next, lapses);
 }

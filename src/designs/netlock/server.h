@@ -179,7 +179,7 @@ static inline bool server_hasty(const struct server *s, unsigned slot)
     return MISTAKE(s->config.mistakes, slot == s->number ? NETLOCK_MISTAKE_HASTY_SERVER : NETLOCK_MISTAKE_HASTY_HEIR);
 }
 
-/* Whether it may grant, and give leases. */
+/* Whether it may grant, give leases, and make tokens (I2): another server's terms are above those of which this one heard before. */
 bool server_rules(const struct server *s, uint64_t now);
 void server_on_term(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now);
 uint64_t server_beat(struct server *s, uint64_t now, struct outbox *out);
@@ -237,7 +237,7 @@ bool server_awaits_reports(struct server *s, const struct lock *l, uint64_t now)
 
 void server_on_convert(struct server *s, struct entry *e, const struct netlock_packet *p, uint64_t now, struct outbox *out);
 /* Makes the reader that converts to exclusive the writer, before all waiters, if it is the only holder. */
-void server_strengthen(struct server *s, struct lock *l, struct outbox *out);
+void server_strengthen(struct server *s, struct lock *l, uint64_t now, struct outbox *out);
 
 /* ---- data (server_data.c) ---- */
 

@@ -43,7 +43,7 @@ uint64_t netlock_table_hear(const struct rack_config *c, const struct netlock_pa
     if (follow)
         return 0;
     out->steward = *steward;
-    bool is_switch = p->head.to.machine == MACHINE_SWITCH;
+    bool is_switch = p->head.to.machine == MACHINE_SWITCH && !MISTAKE(c->mistakes, NETLOCK_MISTAKE_LONG);
     uint64_t until = lease_valid_until(p->stamp, is_switch ? netlock_switch_term_ns(c) : netlock_term_ns(c));
     if (p->stamp <= now && p->stamp > latest && until > now)
         return until;
