@@ -258,6 +258,34 @@ static void converts_late(void)
     CHECK(server_lock(server, 2)->mode == NETLOCK_EXCLUSIVE && server_lock(server, 2)->token >> NETLOCK_TOKEN_BITS >= TERM);
 }
 
+/* The lock is to move while it is held by the grant of the old switch: other readers need not wait for that holder. */
+static void lets_readers_in(void)
+{
+    begin();
+    CHECK_EQ(takes(1, NETLOCK_SHARED), NETLOCK_KNOWN);
+    struct netlock_packet p = {.round = 5, .life = TERM};
+    netlock_head(&p, config.space, NETLOCK_TAKE, TERM, the_switch, the_server);
+    p.head.index = 2;
+    netlock_server_packet(server, &p, sizeof p, now, &out);
+    CHECK_EQ(server_lock(server, 2)->place, LOCK_LENDING);
+    now = server->slots[0].open_ns;
+    server->until_ns = server->clients[1].until_ns = server->clients[2].until_ns = server->clients[3].until_ns = now + LEASE_NS;
+    struct netlock_packet a = of_host(NETLOCK_ACQUIRE, 2, NETLOCK_SHARED);
+    a.flags = NETLOCK_FORWARDED | NETLOCK_OVERFLOW;
+    a.round = 5;
+    CHECK_EQ(says(&a), NETLOCK_GRANT);
+    const struct netlock_packet r = of_host(NETLOCK_RELEASE, 1, NETLOCK_SHARED);
+    CHECK_EQ(says(&r), NETLOCK_RELEASED);
+    CHECK_EQ(server_lock(server, 2)->kept, 0);
+    a = of_host(NETLOCK_ACQUIRE, 3, NETLOCK_SHARED); /* now the lock moves */
+    a.flags = NETLOCK_FORWARDED | NETLOCK_OVERFLOW;
+    a.round = 5;
+    CHECK_EQ(says(&a), 0);
+    struct netlock_packet last = of_host(NETLOCK_RELEASE, 2, NETLOCK_SHARED);
+    CHECK_EQ(says(&last), NETLOCK_RELEASED);
+    CHECK_EQ(server_lock(server, 2)->place, LOCK_LENT);
+}
+
 int main(void)
 {
     kept();
@@ -268,6 +296,7 @@ int main(void)
     converted(PAWL_SHARED, PAWL_EXCLUSIVE);
     takes_reports();
     converts_late();
+    lets_readers_in();
     free(host);
     free(server);
     return 0;

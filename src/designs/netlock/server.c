@@ -117,6 +117,7 @@ void server_hold(struct server *s, struct lock *l, struct entry *e)
         server_entry(s, l->held - 1)->prev = server_link(s, e);
     l->held = server_link(s, e);
     l->holders++;
+    l->kept += e->kept;
     if (l->holders > l->peak)
         l->peak = l->holders;
 }
@@ -128,6 +129,7 @@ static void unlink_holder(struct server *s, struct lock *l, const struct entry *
     if (e->next)
         server_entry(s, e->next - 1)->prev = e->prev;
     l->holders--;
+    l->kept -= e->kept;
 }
 
 /* With a token that no other grant has had. */
@@ -164,7 +166,7 @@ static void refuse(struct server *s, struct entry *e, struct outbox *out)
 
 void server_pump(struct server *s, struct lock *l, uint64_t now, struct outbox *out)
 {
-    if (l->place == LOCK_LENDING)
+    if (l->place == LOCK_LENDING && !l->kept)
         server_hand_over(s, l, now, out);
     else if (l->place == LOCK_LENT)
         server_push(s, l, now, out);

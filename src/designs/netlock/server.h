@@ -25,12 +25,13 @@ struct entry {
     bool pushed;   /* and not yet known to have come */
     bool try;      /* a try: waits only while the lock is moving */
     bool old;      /* held when the server last looked */
+    bool kept;     /* held, by the grant of a switch of an earlier term */
     uint32_t step; /* of conversions: the latest */
 };
 
 enum lock_place {
     LOCK_OWNED,   /* this server grants it */
-    LOCK_LENDING, /* asked for by the switch: lent as soon as no client holds it; nothing is granted until then */
+    LOCK_LENDING, /* asked for by the switch: lent as soon as no client holds it; nothing is granted until then (but see kept) */
     LOCK_LENT,    /* the switch grants it; the queue is q2 */
 };
 
@@ -49,6 +50,7 @@ struct lock {
     uint32_t first, last; /* the waiters */
     uint32_t held;        /* the holders; the latest first */
     uint32_t holders;
+    uint32_t kept; /* of them, by grants of a switch of an earlier term. While there are any it is granted here, also if LENDING */
     uint32_t round;
     uint32_t push, acked, credit;     /* the next push, all below have come, there is room for all below */
     uint32_t closed;                  /* q2 was empty then: requests passed on no later come too late */

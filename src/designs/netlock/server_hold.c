@@ -41,7 +41,8 @@ static void take(struct server *s, struct lock *l, struct entry *e, const struct
                         .mode = p->mode,
                         .priority = p->priority,
                         .tenant = p->tenant,
-                        .step = p->count};
+                        .step = p->count,
+                        .kept = true};
     server_hold(s, l, e);
 }
 
