@@ -184,8 +184,7 @@ static void on_known(struct requests *h, unsigned granter, struct request *r, co
                      struct outbox *out)
 {
     const struct lease *l = &h->leases[granter];
-    bool stale = l->until_ns <= now || (p->stamp <= l->since_ns && !MISTAKE(h->config.mistakes, NETLOCK_MISTAKE_BYGONE));
-    if (granter == GRANTER_SWITCH || !r->unreported || stale) {
+    if (granter == GRANTER_SWITCH || !r->unreported || l->until_ns <= now || p->stamp <= l->since_ns) {
         h->busy.drops.stale++;
         return;
     }

@@ -89,7 +89,6 @@ static const struct variant {
     {NETLOCK("hearsay", HEARSAY, "a switch takes the hosts that it has heard of for all that there are")},
     {NETLOCK("long", LONG, "a switch takes a longer lease than its steward counts")},
     {NETLOCK("mumble", MUMBLE, "a host confirms a new term before servers know what it holds")},
-    {NETLOCK("bygone", BYGONE, "a host takes a server's answer about a hold that has ended with its lease since")},
     {NETLOCK("rash", RASH, "a server converts a hold while others may hold the lock unheard")},
     {NETLOCK("drain", NO_DRAIN, "a lock moves while it is held")},
     {NETLOCK("deaf", DEAF_SERVER, "a server grants what it was asked to buffer only")},
