@@ -131,6 +131,7 @@ static const char *const netlock_types[FIGURES_TYPES] = {
     [NETLOCK_CONVERT] = "convert",     [NETLOCK_STAY] = "stay",
     [NETLOCK_CONVERTED] = "converted", [NETLOCK_PROBE] = "probe",
     [NETLOCK_CHASE] = "chase",         [NETLOCK_FOLLOW] = "follow",
+    [NETLOCK_HOLD] = "hold",           [NETLOCK_KNOWN] = "known",
 };
 
 static const struct {

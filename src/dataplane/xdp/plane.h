@@ -9,7 +9,7 @@
 #include "wire/packet.h"
 
 /* Layout of the pinned maps: a control process reuses the maps of an earlier one only if they have this layout. */
-#define PLANE_LAYOUT 9u
+#define PLANE_LAYOUT 10u
 
 /* Fixed when the program is loaded, so that the compiler of the kernel sees constants. */
 struct plane_settings {
