@@ -31,7 +31,7 @@ struct fast {
     uint32_t cell_shift;  /* cells of `word` have a power of two of bytes */
     uint64_t capacity;
     uint32_t records;
-    const struct seat *seat;
+    const struct locker *locker;
 };
 
 static inline void fast_init(struct fast *f, const struct locker *l, uint64_t identity)
@@ -51,7 +51,7 @@ static inline void fast_init(struct fast *f, const struct locker *l, uint64_t id
     f->keys = l->table.keys;
     f->capacity = l->table.capacity;
     f->records = l->seat.space->record_count;
-    f->seat = &l->seat;
+    f->locker = l;
 }
 
 INLINED bool fast_cell_has(const char *cell, uint64_t key, uint64_t *meta)
@@ -126,30 +126,36 @@ INLINED struct cell fast_find_name(const struct fast *f, pawl_key key)
 INLINED uint64_t fast_lease(const struct fast *f)
 {
     uint64_t lease = __atomic_load_n(f->word.lease, __ATOMIC_ACQUIRE);
-    if (unlikely(lease >> LEASE_WITHDRAWN_SHIFT != f->word.live) || unlikely(__atomic_load_n(f->word.ended, __ATOMIC_ACQUIRE)))
-        return 0;
-    return lease;
+    bool alive = lease >> LEASE_WITHDRAWN_SHIFT == f->word.live && !__atomic_load_n(f->word.ended, __ATOMIC_ACQUIRE);
+    return likely(alive) ? lease : 0;
 }
 
 /* Whether a cell is still that of the key that was found there; certain while the lock is held. */
 INLINED bool fast_cell_is(const struct fast *f, const char *cell, uint64_t meta)
 {
-    return unlikely(f->keys == PAWL_KEYS_DENSE) || __atomic_load_n((const uint64_t *)cell + 1, __ATOMIC_ACQUIRE) == meta;
+    return f->keys == PAWL_KEYS_DENSE || __atomic_load_n((const uint64_t *)cell + 1, __ATOMIC_ACQUIRE) == meta;
 }
 
 /* Takes the lock in that cell with the record that this thread keeps. FAST_NO: not taken, the record is kept as before; FAST_STRAY:
  * taken, but the cell belongs to another key by now, or the session does not live; the grant is to be given back. */
 enum fast_result { FAST_NO, FAST_HELD, FAST_STRAY };
 
-/* The lock is taken with the kept record: completes the grant. */
-INLINED enum fast_result fast_granted(const struct fast *f, const char *cell, uint64_t meta, pawl_grant g, pawl_grant *out)
+/* The lock is taken with the kept record. */
+INLINED enum fast_result fast_granted(const struct fast *f, const char *cell, struct cell at, enum pawl_mode mode, uint64_t serial,
+                                      uint64_t token, pawl_grant *out)
 {
-    hold_kept.session = 0;
+    struct hold_kept *kept = &hold_kept;
+    kept->session = 0;
     uint64_t lease = fast_lease(f);
-    g.expiry_ns = lease_expiry_ns(lease);
-    g.serial |= f->identity;
-    *out = g;
-    return unlikely(!lease) || unlikely(!fast_cell_is(f, cell, meta)) ? FAST_STRAY : FAST_HELD;
+    *out = (pawl_grant){
+        .token = token,
+        .expiry_ns = lease_expiry_ns(lease),
+        .mode = mode,
+        .hold = kept->record,
+        .index = at.index,
+        .serial = f->identity | serial,
+    };
+    return likely(lease && fast_cell_is(f, cell, at.meta)) ? FAST_HELD : FAST_STRAY;
 }
 
 INLINED enum fast_result fast_lock(const struct fast *f, char *cell, uint64_t index, uint64_t meta, enum pawl_mode mode,
@@ -166,8 +172,7 @@ INLINED enum fast_result fast_lock(const struct fast *f, char *cell, uint64_t in
         __atomic_store_n(&f->word.records[record], record_word(RECORD_SPARE, serial, 0), __ATOMIC_RELEASE);
         return FAST_NO;
     }
-    return fast_granted(f, cell, meta, (pawl_grant){.token = token, .mode = mode, .hold = record, .index = index, .serial = serial},
-                        out);
+    return fast_granted(f, cell, (struct cell){.index = index, .meta = meta}, mode, serial, token, out);
 }
 
 /* ---- waiting ---- */
@@ -176,51 +181,44 @@ INLINED enum fast_result fast_lock(const struct fast *f, char *cell, uint64_t in
 struct fast_turn {
     char *cell;
     struct word_lock *lock;
-    uint64_t index, meta;
+    struct cell at;
     uint64_t index_serial; /* the record's word but for its state */
     uint64_t w;            /* on which it has slept; 0: it has not */
     uint32_t record;
 };
 
 /* The lock of a key that this thread may wait for; without a cell: in the ordinary way only. */
-static __attribute__((noinline, unused)) struct fast_turn fast_turn_of(const struct fast *f, pawl_key key, enum pawl_mode mode,
-                                                                       uint64_t deadline)
+static __attribute__((noinline, cold, unused)) struct fast_turn fast_turn_of(const struct fast *f, pawl_key key,
+                                                                             enum pawl_mode mode, uint64_t deadline)
 {
     struct fast_turn t = {.record = hold_kept.record};
-    bool named = f->keys == PAWL_KEYS_NAMED;
-    if (!f->cells || mode != PAWL_EXCLUSIVE || deadline == DEADLINE_TRY || hold_kept.session != f->session || !key.name == named)
+    if (!f->cells || mode != PAWL_EXCLUSIVE || deadline == DEADLINE_TRY || hold_kept.session != f->session ||
+        table_check_key(&f->locker->table, key) || table_find(&f->locker->seat, &f->locker->table, key, &t.at))
         return t;
-    if (!named) {
-        t.cell = fast_find(f, key.id, &t.index, &t.meta);
-    } else if (key.id - 1 < PAWL_NAME_MAX) {
-        struct cell place = fast_find_name(f, key);
-        t.index = place.index;
-        t.meta = place.meta;
-        t.cell = place.index == UINT64_MAX ? NULL : f->cells + (place.index << f->cell_shift);
-    }
-    t.lock = (struct word_lock *)(t.cell + f->lock_offset);
     uint64_t serial = (record_serial(f->word.records[t.record]) + 1) & FIELD_MAX(RECORD_SERIAL_BITS);
-    t.index_serial = record_word(RECORD_FREE, serial, t.index);
+    t.index_serial = record_word(RECORD_FREE, serial, t.at.index);
+    t.cell = f->cells + (t.at.index << f->cell_shift);
+    t.lock = (struct word_lock *)(t.cell + f->lock_offset);
     return t;
 }
 
 /* Joins the waiters of a lock that another session holds exclusively (wait_turn, sleep_on in word.c). True: the caller is to sleep
  * while the conditions hold, until then. False: the ordinary way must go on. So it does when the caller was woken and the holder is
  * still the same: that one may be dead. */
-static __attribute__((noinline, unused)) bool fast_queue(const struct fast *f, struct fast_turn *t, struct fab_cond conds[2],
-                                                         uint64_t *until)
+static __attribute__((noinline, cold, unused)) bool fast_queue(const struct fast *f, struct fast_turn *t, struct fab_cond conds[2],
+                                                               uint64_t *until)
 {
-    const struct seat *seat = f->seat;
+    const struct seat *seat = &f->locker->seat;
     uint64_t w = __atomic_load_n(&t->lock->word, __ATOMIC_ACQUIRE);
     if (word_mode(w) != WORD_EXCLUSIVE || !((w ^ t->w) & WORD_WATCH) || word_owner_slot(w) == seat->me->slot || !fast_lease(f) ||
-        !fast_cell_is(f, t->cell, t->meta))
+        !fast_cell_is(f, t->cell, t->at.meta))
         return false;
     __atomic_store_n(&f->word.records[t->record], (uint64_t)RECORD_WAIT << RECORD_STATE_SHIFT | t->index_serial, __ATOMIC_RELEASE);
     if (!(w & WORD_WAITERS) &&
         !__atomic_compare_exchange_n(&t->lock->word, &w, w | WORD_WAITERS, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
         return false;
     t->w = w | WORD_WAITERS;
-    conds[0] = (struct fab_cond){space_lock_addr(seat->space, t->index), WORD_WATCH, t->w & WORD_WATCH};
+    conds[0] = (struct fab_cond){space_lock_addr(seat->space, t->at.index), WORD_WATCH, t->w & WORD_WATCH};
     *until = min_u64(*until, add_saturating(world_now(seat->world), seat->space->check_ns));
     return seat_life_cond(seat, word_owner_slot(w), &conds[1]);
 }
@@ -235,9 +233,9 @@ static __attribute__((noinline, cold, unused)) enum fast_result fast_leave(const
     return FAST_NO;
 }
 
-/* Takes a lock that another session holds exclusively, with the record that this thread keeps. FAST_NO: the ordinary way must go on.
- * This is the loop of word_acquire, with as little code and memory as possible between the wake and the caller: all of it is cold by
- * then. */
+/* Takes a lock that another session holds exclusively, with the record that this thread keeps. FAST_NO: the ordinary way must go
+ * on. This is the loop of word_acquire, with as little code and memory as possible between the wake and the caller: all of it is
+ * cold by then. */
 INLINED enum fast_result fast_wait(const struct fast *f, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
     struct fast_turn t = fast_turn_of(f, key, mode, deadline);
@@ -247,16 +245,14 @@ INLINED enum fast_result fast_wait(const struct fast *f, pawl_key key, enum pawl
     uint64_t until, token;
     do {
         until = deadline;
-        if (unlikely(!fast_queue(f, &t, conds, &until) || fab_wait_any(f->seat->ep, conds, countof(conds), until)))
+        if (unlikely(!fast_queue(f, &t, conds, &until) || fab_wait_any(f->locker->seat.ep, conds, countof(conds), until)))
             return fast_leave(f, &t);
         __builtin_prefetch(t.lock, 1); /* together, not one after the other */
         __builtin_prefetch(&f->word.records[t.record], 1);
         __builtin_prefetch(f->word.lease);
         __builtin_prefetch(f->word.ended);
     } while (unlikely(!word_fast_take(&f->word, t.lock, t.record, t.index_serial, &token)));
-    const pawl_grant g = {
-        .token = token, .mode = PAWL_EXCLUSIVE, .hold = t.record, .index = t.index, .serial = record_serial(t.index_serial)};
-    return fast_granted(f, t.cell, t.meta, g, out);
+    return fast_granted(f, t.cell, t.at, PAWL_EXCLUSIVE, record_serial(t.index_serial), token, out);
 }
 
 /* ---- release ---- */

@@ -56,7 +56,7 @@ static int open_session(struct memory_session *m)
     return 0;
 }
 
-static void *library_thread(void *arg)
+ONCE static void *library_thread(void *arg)
 {
     struct memory_session *m = arg;
     int rc = open_session(m);

@@ -41,8 +41,7 @@ uint64_t pawl_in(uint64_t ns)
 
 /* ---- locking ---- */
 
-__attribute__((noinline)) static int lock_with_care(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline,
-                                                             pawl_grant *out)
+__attribute__((noinline)) static int lock_with_care(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
     return HANDLE_CALL(p, lock, key, mode, deadline, out);
 }

@@ -129,7 +129,7 @@ static int sleep_on_first(struct futex_waitv *first, uint64_t deadline)
 }
 
 /* Without a futex. */
-__attribute__((noinline)) static int sleep_until(uint64_t deadline)
+ONCE static int sleep_until(uint64_t deadline)
 {
     struct timespec until = to_timespec(deadline);
     int rc = clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
@@ -137,7 +137,7 @@ __attribute__((noinline)) static int sleep_until(uint64_t deadline)
 }
 
 /* What a sleep ended with, but for a wake. */
-__attribute__((noinline)) static int slept(long rc, struct futex_waitv *waits, uint64_t deadline)
+__attribute__((noinline, cold)) static int slept(long rc, struct futex_waitv *waits, uint64_t deadline)
 {
     if (rc == -ETIMEDOUT)
         return -ETIMEDOUT;
@@ -166,21 +166,19 @@ int fab_shm_sleep(struct futex_waitv *waits, unsigned n, uint64_t deadline)
 /* The conditions of most waits: the lock's word, and the life of its holder. */
 #define FEW_CONDS 2
 
-INLINED int arm_and_sleep(struct fab_ep *ep, const struct fab_cond *conds, struct futex_waitv *waits, unsigned n, uint64_t deadline)
+/* False: a condition no longer holds. */
+static bool arm(struct fab_ep *ep, const struct fab_cond *conds, struct futex_waitv *waits, unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
         if (!fab_shm_arm(ep, &conds[i], &waits[i]))
-            return 0;
-    int rc = sleep_on(waits, n, deadline);
-    if (n)
-        __builtin_prefetch(fab_shm_ptr(ep, conds[0].addr), 1); /* the word that the caller looks at next */
-    return rc;
+            return false;
+    return true;
 }
 
 __attribute__((noinline)) static int sleep_on_many(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline)
 {
     struct futex_waitv waits[FAB_CONDS_MAX];
-    return arm_and_sleep(ep, conds, waits, n, deadline);
+    return arm(ep, conds, waits, n) ? fab_shm_sleep(waits, n, deadline) : 0;
 }
 
 HANDOVER static int shm_wait(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline)
@@ -196,7 +194,12 @@ HANDOVER static int shm_wait(struct fab_ep *ep, const struct fab_cond *conds, un
     if (n > FEW_CONDS)
         return sleep_on_many(ep, conds, n, deadline);
     struct futex_waitv waits[FEW_CONDS]; /* a small frame: a waiter that was woken finds its stack cold */
-    return arm_and_sleep(ep, conds, waits, n, deadline);
+    if (!arm(ep, conds, waits, n))
+        return 0;
+    int rc = sleep_on(waits, n, deadline);
+    if (n)
+        __builtin_prefetch(fab_shm_ptr(ep, conds[0].addr), 1); /* the word that the caller looks at next */
+    return rc;
 }
 
 HANDOVER int fab_shm_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)

@@ -45,10 +45,7 @@ INLINED long fab_shm_call(long number, uintptr_t a, uintptr_t b, uintptr_t c, ui
 #if defined __x86_64__
     register uintptr_t fourth __asm__("r10") = d, fifth __asm__("r8") = e;
     long rc;
-    __asm__ volatile("syscall"
-                     : "=a"(rc)
-                     : "0"(number), "D"(a), "S"(b), "d"(c), "r"(fourth), "r"(fifth)
-                     : "rcx", "r11", "memory");
+    __asm__ volatile("syscall" : "=a"(rc) : "0"(number), "D"(a), "S"(b), "d"(c), "r"(fourth), "r"(fifth) : "rcx", "r11", "memory");
     return rc;
 #else
     long rc = syscall(number, a, b, c, d, e);

@@ -271,17 +271,6 @@ bool seat_lives(const struct seat *seat);
  * another may end: looking at each once is not enough. False: the client is lost. */
 bool seats_live(const struct seat *const seats[], unsigned count);
 
-/* The same, without a clock where none is needed: on shared memory a lease that was not withdrawn by now keeps the session for
- * SEAT_GRACE_NS at least (I1). */
-static inline bool seat_lives_on(const struct seat *seat)
-{
-    if (!fab_is_shm(seat->ep))
-        return seat_lives(seat);
-    uint64_t lease = __atomic_load_n(seat->me->lease, __ATOMIC_ACQUIRE);
-    bool lives = lease >> LEASE_WITHDRAWN_SHIFT == lease_word(SLOT_LIVE, seat->me->epoch, 0) >> LEASE_WITHDRAWN_SHIFT;
-    return likely(lives && !__atomic_load_n(&seat->me->ended, __ATOMIC_ACQUIRE)) || seat_lives(seat);
-}
-
 /* A compare-and-swap whose outcome, should the connection break, is learnt by reading: only for values that no other session would
  * write. 0 and *old as of a plain one. */
 int seat_sure_cas(const struct seat *seat, fab_addr addr, uint64_t expect, uint64_t desired, uint64_t *old);

@@ -225,7 +225,7 @@ struct attempt {
 HANDOVER static int granted_in_time(const struct attempt *a)
 {
     const struct seat *seat = a->seat;
-    if (unlikely(!seat_lives_on(seat)))
+    if (unlikely(!seat_lives(seat)))
         return -PAWL_ELOST;
     if (seat_damaged(seat, a->h->token <= seat->space->token_base || !hold_is_named(seat, a->h))) /* I2, I5 */
         return -PAWL_ESEGMENT;
@@ -252,7 +252,7 @@ HANDOVER static int wait_turn(struct attempt *a)
         rc = sleep_on(a->seat, a->h, a->seen.word, a->deadline);
     if (unlikely(rc))
         rc = seat_retry(a->seat, rc);
-    if (!rc && !seat_lives_on(a->seat))
+    if (!rc && !seat_lives(a->seat))
         rc = -PAWL_ELOST; /* a lost session is not granted the lock (I8), so it need not wait */
     a->woken = !rc;
     return rc;
