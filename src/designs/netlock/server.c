@@ -21,7 +21,8 @@ uint64_t netlock_server_bytes(const struct rack_config *c)
     return lay_out(c).bytes;
 }
 
-void netlock_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now)
+ONCE void netlock_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh,
+                              uint64_t now)
 {
     struct server *s = server; /* zeroed */
     s->config = *config;

@@ -90,7 +90,7 @@ uint64_t netlock_steward_bytes(const struct rack_config *config)
     return sizeof(struct steward);
 }
 
-void netlock_steward_init(void *state, const struct rack_config *config, uint32_t life, bool fresh, uint64_t now)
+ONCE void netlock_steward_init(void *state, const struct rack_config *config, uint32_t life, bool fresh, uint64_t now)
 {
     struct steward *s = state; /* zeroed */
     s->config = *config;

@@ -95,7 +95,7 @@ static void install_all(struct nl_switch *w, uint64_t now)
     }
 }
 
-void netlock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
+ONCE void netlock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
 {
     struct nl_switch *w = state; /* zeroed */
     w->config = *config;
@@ -136,7 +136,7 @@ static void wipe(struct nl_switch *w)
     switch_plane(w)->in_kernel = in_kernel;
 }
 
-void switch_begin(struct nl_switch *w, uint32_t term, bool clean, uint64_t now)
+ONCE void switch_begin(struct nl_switch *w, uint32_t term, bool clean, uint64_t now)
 {
     const struct nl_switch old = *w;
     assert(term > old.term); /* I2 */

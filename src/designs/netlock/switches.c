@@ -70,7 +70,7 @@ uint64_t switches_steward_bytes(const struct rack_config *config)
     return sizeof(struct stewards) + config->racks * steward_bytes(config);
 }
 
-void switches_steward_init(void *state, const struct rack_config *config, uint32_t life, bool fresh, uint64_t now)
+ONCE void switches_steward_init(void *state, const struct rack_config *config, uint32_t life, bool fresh, uint64_t now)
 {
     struct stewards *s = state;
     s->config = *config;
