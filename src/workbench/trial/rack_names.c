@@ -3,6 +3,7 @@
  * it forgets the key, as the library does (client/net_names.c). */
 #include "cluster/mistakes.h"
 #include "dataplane/fission.h"
+#include "dataplane/netlock_wire.h"
 #include "designs/packet/clients.h"
 #include "lib/hash.h"
 #include "workbench/trial/rack.h"
@@ -160,6 +161,13 @@ static bool is_passed_on(const struct rack *r, const struct packet_head *h, cons
            rack_server_on(&r->config, out->to.machine) < r->config.servers;
 }
 
+/* Any packet of a host whose lease has ended makes NetLock's switch or server end all requests of that host. One of them may be the
+ * request that the packet repeats: its end has nothing to do with the packet's generation, and grants nothing. */
+static bool is_end(const struct rack *r, const struct packet_head *h, const struct packet_head *out)
+{
+    return r->design->family == PACKET_NETLOCK && h->type == NETLOCK_ACQUIRE && out->type == NETLOCK_RELEASED;
+}
+
 void rack_watch_generation(struct rack *r, uint32_t *newest, const struct packet_head *h)
 {
     if (!newest || !h->generation || h->index >= r->config.locks || !is_for_decider(r, h)) /* 0: about leases */
@@ -170,7 +178,7 @@ void rack_watch_generation(struct rack *r, uint32_t *newest, const struct packet
         if (out->index != h->index || out->nonce != h->nonce || is_hint(r, out))
             continue; /* of another request */
         passes = true;
-        acts |= (out->type != h->type || out->to.machine != h->from.machine) && !is_passed_on(r, h, out);
+        acts |= (out->type != h->type || out->to.machine != h->from.machine) && !is_passed_on(r, h, out) && !is_end(r, h, out);
     }
     if (outdated && acts && r->params.on_outdated)
         r->params.on_outdated(r->params.user, h->index, h->generation, newest[h->index]);
