@@ -261,6 +261,8 @@ static const struct row rows[] = {
     {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"forged\"", counts.forged)},
     {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"untagged\"", untagged)},
     {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"bad\"", counts.malformed)},
+    {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"unreadable\"", strays)},
+    {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"limited\"", counts.full)},
     {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"alien\"", counts.foreign)},
 };
 /* clang-format on */
