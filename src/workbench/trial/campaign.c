@@ -345,7 +345,7 @@ static struct rack_params draw_rack(struct campaign *c, const struct campaign_pa
         .watch_waits = true,
         .together = p->campaign >= CAMPAIGN_SWARM && mix64(p->seed ^ TOGETHER_SALT) % 2,
         .backup = mix64(p->seed ^ BACKUP_SALT) % 2 == 0,
-        .late_welcome = c->beside && mix64(p->seed ^ WELCOME_SALT) % 4 == 0,
+        .late_welcome = mix64(p->seed ^ WELCOME_SALT) % 4 == 0,
         .faults = p->faults,
         .seed = p->seed,
         .safety_ns = SAFETY_MIN_NS + rng_below(r, SAFETY_SPAN_NS),
