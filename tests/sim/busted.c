@@ -190,7 +190,7 @@ static const struct {
     {"busted-no-fence", 7},
     {"busted-coordinator-late", 27},
     {"busted-node-hasty", 10},
-    {"busted-netlock-replaced", 12},
+    {"busted-netlock-replaced", 692},
     {"busted-netlock-grant", 26},
     {"busted-fisslock-guess", 49},
     {"busted-fisslock-open", 12},
