@@ -51,8 +51,8 @@ struct node_request {
 
 #define NODE_STORE_WORDS 8u /* more than of any descriptor follow each other */
 
-/* A WRITE at the end of the open request, of words of the session's own. It is counted in the request's length, and written into its
- * packet when another verb follows or the request leaves: until then it may grow. */
+/* A WRITE at the end of the open request, of words of the session's own. It is counted in the request's length, and written into
+ * its packet when another verb follows or the request leaves: until then it may grow. */
 struct node_store {
     uint64_t offset;
     uint32_t room;
