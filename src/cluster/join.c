@@ -15,8 +15,7 @@ static bool is_about_key(int code)
     return code == COORD_WRONG_KEY || code == COORD_NO_KEY;
 }
 
-/* Whether the refusal may be a lie: an asker that has a key gets it untagged. It counts if no better answer comes. */
-static bool is_hint(const struct seal_asker *asker, int code)
+bool join_is_hint(const struct seal_asker *asker, int code)
 {
     return seal_known(&asker->key) && is_about_key(code);
 }
@@ -109,8 +108,8 @@ static void take_key(struct rack_welcome *known, const struct seal_asker *asker)
 }
 
 /* One JOIN, retransmitted until it is answered. With no answer the next coordinator is asked. */
-static int ask_once(struct udp *u, struct coord_packet *ask, struct join_params *p, struct udp_batch *batch,
-                    struct rack_welcome *out, uint64_t *stamp)
+ONCE static int ask_once(struct udp *u, struct coord_packet *ask, struct join_params *p, struct udp_batch *batch,
+                         struct rack_welcome *out, uint64_t *stamp)
 {
     const struct seal_asker *asker = &p->coordinators.asker;
     unsigned unanswered = 0;
@@ -143,7 +142,7 @@ static int ask_once(struct udp *u, struct coord_packet *ask, struct join_params 
                     ask->head.generation = p->generation = a->head.generation;
                     rc = -EAGAIN;
                 }
-                if (rc != -EAGAIN && rc != COORD_NOT_LEADER && !is_hint(asker, rc))
+                if (rc != -EAGAIN && rc != COORD_NOT_LEADER && !join_is_hint(asker, rc))
                     return rc < 0 ? rc : -EPROTO;
             }
         unanswered = answered ? 0 : unanswered + 1;
@@ -199,8 +198,8 @@ static int find_answer(struct udp_batch *batch, const struct seal_asker *asker, 
     return rc;
 }
 
-int ask_leader(struct coord_list *l, uint64_t term, struct net_addr self, const struct coord_packet *ask, uint32_t len,
-               enum coord_type type, uint64_t deadline, void *answer, uint32_t answer_len)
+ONCE int ask_leader(struct coord_list *l, uint64_t term, struct net_addr self, const struct coord_packet *ask, uint32_t len,
+                    enum coord_type type, uint64_t deadline, void *answer, uint32_t answer_len)
 {
     uint64_t pause_max = l->count > 1 ? SEVERAL_NS : NS_PER_S;
     struct udp u;
@@ -216,7 +215,7 @@ int ask_leader(struct coord_list *l, uint64_t term, struct net_addr self, const 
         while (rc == -ETIMEDOUT && udp_wait(&u, batch, 0, again)) {
             struct net_addr leader;
             rc = find_answer(batch, &l->asker, ask, type, term, answer, answer_len, &leader);
-            if (is_hint(&l->asker, rc)) {
+            if (join_is_hint(&l->asker, rc)) {
                 hint = rc; /* another sender may say so */
                 rc = -ETIMEDOUT;
             }
