@@ -41,13 +41,15 @@ uint64_t pawl_in(uint64_t ns)
 
 /* ---- locking ---- */
 
-__attribute__((noinline)) static int lock_with_care(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+__attribute__((noinline, cold)) static int lock_with_care(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline,
+                                                          pawl_grant *out)
 {
     return HANDLE_CALL(p, lock, key, mode, deadline, out);
 }
 
 /* The cell was given to another key just as we took its lock, or the session is lost. */
-__attribute__((noinline)) static int lock_again(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+__attribute__((noinline, cold)) static int lock_again(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline,
+                                                      pawl_grant *out)
 {
     p->ops->unlock(p, out);
     *out = (pawl_grant){0};
@@ -85,18 +87,7 @@ INLINED int lock_number(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t dea
     return lock_cell(p, key, cell, index, meta, mode, deadline, out);
 }
 
-INLINED int lock_name(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
-{
-    const struct fast *f = p->fast;
-    struct cell place = {.index = UINT64_MAX};
-    if (likely(f->cells && f->keys == PAWL_KEYS_NAMED && key.id - 1 < PAWL_NAME_MAX))
-        place = fast_find_name(f, key);
-    if (unlikely(place.index == UINT64_MAX))
-        return lock_with_care(p, key, mode, deadline, out);
-    return lock_cell(p, key, f->cells + (place.index << f->cell_shift), place.index, place.meta, mode, deadline, out);
-}
-
-/* Not inlined: an exclusive lock of a number must not pay for what names and readers need, and one of a name not for readers. */
+/* Not inlined: an exclusive lock of a number must not pay for what names and readers need. */
 __attribute__((noinline)) static int lock_other(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
     const struct fast *f = p->fast;
@@ -113,16 +104,11 @@ __attribute__((noinline)) static int lock_other(pawl *p, pawl_key key, enum pawl
     return lock_cell(p, key, cell, place.index, place.meta, mode, deadline, out);
 }
 
-__attribute__((noinline)) static int lock_exclusive_name(pawl *p, pawl_key key, uint64_t deadline, pawl_grant *out)
-{
-    return lock_name(p, key, PAWL_EXCLUSIVE, deadline, out);
-}
-
 INLINED int lock_until(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
-    if (unlikely(mode != PAWL_EXCLUSIVE))
+    if (unlikely(mode != PAWL_EXCLUSIVE) || key.name)
         return lock_other(p, key, mode, deadline, out);
-    return likely(!key.name) ? lock_number(p, key, PAWL_EXCLUSIVE, deadline, out) : lock_exclusive_name(p, key, deadline, out);
+    return lock_number(p, key, PAWL_EXCLUSIVE, deadline, out);
 }
 
 HANDOVER int pawl_lock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *out)
@@ -148,7 +134,7 @@ int pawl_timedlock(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline
     return rc ? rc : lock_by(p, key, mode, until, out);
 }
 
-__attribute__((noinline)) static int unlock_with_care(pawl *p, const pawl_grant *grant)
+__attribute__((noinline, cold)) static int unlock_with_care(pawl *p, const pawl_grant *grant)
 {
     return HANDLE_CALL(p, unlock, grant);
 }
