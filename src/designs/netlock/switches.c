@@ -99,6 +99,13 @@ uint64_t switches_steward_tick(void *state, uint64_t now, struct outbox *out)
     return next;
 }
 
+void switches_steward_hosts(void *state, const uint64_t *hosts, unsigned words)
+{
+    struct stewards *s = state;
+    for (unsigned d = 0; d < s->config.racks; d++)
+        netlock_steward_hosts(s->memory + d * s->each, hosts, words);
+}
+
 uint32_t switches_steward_since(void *state, uint32_t life)
 {
     struct stewards *s = state;
