@@ -329,18 +329,21 @@ static void host_hears(struct rack_member *m, const struct coord_packet *p)
     }
 }
 
-/* A lock server or switch of the daemon has one socket, by which it also sends on what others have sent. Packets of a switch in the
- * middle of the star have the address of the packet that they answer. */
+/* A lock server or switch of the daemon has one socket, by which it also sends on what others have sent. What a switch in the
+ * middle of the star sends has the address of the packet that it answers. */
 static struct net_addr seen_as(const struct rack_member *m, const struct packet_head *h, struct sim_addr from)
 {
     const struct rack_welcome *w = &m->core.welcome;
     const struct sim_process *spare = m->rack->spare_switch.process;
     bool by_star = h->from.machine == MACHINE_SWITCH && !(spare && spare->host->id == from.host);
-    struct net_addr at = rack_net_addr(by_star ? (struct sim_addr){.host = SIM_WIRE_SWITCH} : from);
+    struct net_addr at = rack_net_addr(from);
+    for (unsigned i = 0; i < w->said.config.servers; i++)
+        if (net_addr_same_ip(at, w->servers[i]))
+            return w->servers[i];
+    if (by_star)
+        at = rack_net_addr((struct sim_addr){.host = SIM_WIRE_SWITCH});
     for (unsigned i = 0; i < RACKS_MAX; i++)
         at = net_addr_same_ip(at, w->said.switches[i]) ? w->said.switches[i] : at;
-    for (unsigned i = 0; i < w->said.config.servers; i++)
-        at = net_addr_same_ip(at, w->servers[i]) ? w->servers[i] : at;
     return at;
 }
 
