@@ -30,7 +30,7 @@ static uint32_t contexts_to(const struct sim_ep *ep, const struct sim_node *node
     return threads ? threads : 1;
 }
 
-/* A connection between two threads of one host has both its contexts in the same cache; one to the host's memory has a single one. */
+/* A connection between two threads of one host has both its contexts in the same cache; one to its memory has a single one. */
 static bool has_two_ends(const struct sim_ep *ep, const struct sim_host *host)
 {
     return host != ep->host || model_get(ep->fabric->sim->model, MODEL_thread_pairs);

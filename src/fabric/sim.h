@@ -75,7 +75,7 @@ struct fab_ep *sim_ep_new(struct sim_fabric *fabric, struct sim_process *process
  * called before its first verb. */
 void sim_ep_use_rarely(struct fab_ep *fab);
 
-/* The endpoint receives the messages of senders whose number leaves that remainder; else every endpoint of a process may receive any of
+/* The endpoint receives the messages of senders whose number leaves that remainder; else any endpoint of a process receives any of
  * its messages. */
 void sim_ep_receive_from(struct fab_ep *fab, uint32_t remainder, uint32_t divisor);
 

@@ -337,7 +337,7 @@ static void receive_bound(void *arg)
     while (!(a->rc = fab_recv(a->ep, &msg, world_now(a->ep->world) + 10 * NS_PER_MS))) {
         CHECK_EQ(msg.from % BOUND, a->seen[0]);
         a->count++;
-        fab_wait_any(a->ep, NULL, 0, world_now(a->ep->world) + 3000); /* longer than a sender needs: messages for others lie before its own */
+        fab_wait_any(a->ep, NULL, 0, world_now(a->ep->world) + 3000); /* so that messages for others lie before its own */
     }
 }
 
