@@ -23,7 +23,7 @@ BESIDE = ["word", "srvlock", "fisslock", "fisslock-racks", "fisslock-stay"]  # w
 COORDINATED = ["srvlock@rack", "fisslock@rack"]
 ON_NODE = ["word@node", "shiftlock@node", "alock@node", "citron@node"]
 RACK_TESTS = ["unit/coordinator", "unit/coordinator_any", "unit/coordinator_beats", "unit/coordinator_hosts", "unit/coordinator_input", "unit/names", "unit/directory", "unit/rules",
-              "unit/rack_values", "unit/roster", "unit/no_memory", "unit/state_input", "unit/store", "unit/identity", "unit/many_names", "unit/addresses", "unit/etcd",
+              "unit/rack_values", "unit/member", "unit/roster", "unit/no_memory", "unit/state_input", "unit/store", "unit/identity", "unit/many_names", "unit/addresses", "unit/etcd",
               "fuzz/coordinator", "sim/coordinator"]
 NODE_TESTS = ["unit/memnode", "unit/sim_node", "fuzz/verbs", "sim/node"]
 # Of the first prefix that fits: the designs whose campaigns, and the tests, that concern a file.

@@ -241,7 +241,7 @@ int daemon_run_station(const char *command, const struct station_params *p, bool
         return cli_say(command, EXIT_UNAVAILABLE, "out of memory");
     int rc = station_open(s, p);
     if (!rc) {
-        daemon_ready(p->member.is_switch ? "switch" : "lock server", p->member.space, s->member.udp.at, json);
+        daemon_ready(p->member.is_switch ? "switch" : "lock server", p->member.space, member_udp(&s->member)->at, json);
         station_run(s);
         station_close(s);
     }

@@ -15,8 +15,7 @@ static bool is_about_key(int code)
     return code == COORD_WRONG_KEY || code == COORD_NO_KEY;
 }
 
-/* Whether the refusal may be a lie: an asker that has a key gets it untagged. It counts if no better answer comes. */
-static bool is_hint(const struct seal_asker *asker, int code)
+bool join_is_hint(const struct seal_asker *asker, int code)
 {
     return seal_known(&asker->key) && is_about_key(code);
 }
@@ -143,7 +142,7 @@ static int ask_once(struct udp *u, struct coord_packet *ask, struct join_params 
                     ask->head.generation = p->generation = a->head.generation;
                     rc = -EAGAIN;
                 }
-                if (rc != -EAGAIN && rc != COORD_NOT_LEADER && !is_hint(asker, rc))
+                if (rc != -EAGAIN && rc != COORD_NOT_LEADER && !join_is_hint(asker, rc))
                     return rc < 0 ? rc : -EPROTO;
             }
         unanswered = answered ? 0 : unanswered + 1;
@@ -216,7 +215,7 @@ int ask_leader(struct coord_list *l, uint64_t term, struct net_addr self, const 
         while (rc == -ETIMEDOUT && udp_wait(&u, batch, 0, again)) {
             struct net_addr leader;
             rc = find_answer(batch, &l->asker, ask, type, term, answer, answer_len, &leader);
-            if (is_hint(&l->asker, rc)) {
+            if (join_is_hint(&l->asker, rc)) {
                 hint = rc; /* another sender may say so */
                 rc = -ETIMEDOUT;
             }

@@ -26,6 +26,9 @@ bool join_take(struct rack_welcome *known, const struct coord_welcome *w);
  * asker has no key; or it says that the key is wrong, which can only be said without. */
 bool join_opens(const struct seal_asker *asker, void *data, uint32_t len);
 
+/* Whether the refusal may be a lie: an asker that has a key gets it untagged. It counts if no better answer comes. */
+bool join_is_hint(const struct seal_asker *asker, int code);
+
 /* 0 and the welcome, and the clock (host_now) of the first JOIN that it answers. -ETIMEDOUT: no answer; -EAGAIN: not yet;
  * COORD_NOT_LEADER: coordinators answer, and none leads; or the coordinator's refusal. */
 int join(struct udp *u, struct join_params *p, struct rack_welcome *out, uint64_t *stamp);

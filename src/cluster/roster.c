@@ -12,6 +12,7 @@ struct roster *roster_make(const struct rack_config *c, const struct seal_ring *
     r->lives_only = lives_only;
     r->space = c->space;
     r->ring = ring && ring->count ? ring : NULL;
+    r->ask_ns = ROSTER_ASK_NS;
     r->wanted = 1; /* hosts that joined before this member */
     return r;
 }
@@ -78,6 +79,32 @@ bool roster_opens(struct roster *r, void *data, uint32_t len, struct seal_key *u
     return opened;
 }
 
+void roster_park(struct roster *r, const struct packet_head *h, uint32_t len, struct net_addr from, bool opened)
+{
+    if (!r->wanted || r->parks == ROSTER_PARKED || h->from.machine > r->machines)
+        return;
+    struct roster_parked *p = &r->parked[r->parks++];
+    p->from = from;
+    p->len = len;
+    p->opened = opened;
+    memcpy(p->bytes, h, len);
+}
+
+struct roster_parked *roster_unpark(struct roster *r, unsigned *i)
+{
+    uint16_t wanted = r->wanted; /* the answer is there: a packet that it does not admit asks no second time */
+    struct roster_parked *found = NULL;
+    for (; *i < r->parks && !found; ++*i) {
+        struct roster_parked *p = &r->parked[*i];
+        const struct packet_head *h = (const struct packet_head *)(const void *)p->bytes;
+        if (roster_admits(r, h->from.machine, roster_life_of(h), p->from))
+            found = p;
+    }
+    r->wanted = wanted;
+    r->parks = found ? r->parks : 0;
+    return found;
+}
+
 void roster_take(struct roster *r, const struct coord_hosts *h)
 {
     r->answers++;
@@ -99,7 +126,7 @@ void roster_take(struct roster *r, const struct coord_hosts *h)
 uint16_t roster_question(struct roster *r, uint64_t now)
 {
     uint16_t wanted = r->wanted;
-    if (!wanted || now - r->asked_ns < ROSTER_ASK_NS)
+    if (!wanted || now - r->asked_ns < r->ask_ns)
         return 0;
     r->wanted = 0;
     r->asked_ns = now;

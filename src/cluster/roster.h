@@ -9,6 +9,14 @@
 #include "dataplane/fission.h"
 
 #define ROSTER_ASK_NS (5 * NS_PER_MS) /* between two questions about hosts that are not known */
+#define ROSTER_PARKED 8u /* packets: a host that has just joined sends two or three before the coordinator has answered */
+
+struct roster_parked {
+    struct net_addr from;
+    uint32_t len;
+    bool opened; /* its tag was right */
+    _Alignas(8) uint8_t bytes[PACKET_MAX];
+};
 
 struct roster_host {
     uint32_t life;  /* the latest that was given; 0: none is known */
@@ -25,15 +33,17 @@ struct roster {
     const struct seal_ring *ring; /* the cluster's keys; null: packets are not tagged */
     bool lives_only;              /* something lies between hosts and this member: it does not see their addresses */
     uint16_t wanted;              /* the first number about which the coordinator is to be asked; 0: none */
-    uint64_t asked_ns;
-    uint64_t answers;          /* of the coordinator */
-    uint64_t forged;           /* packets in the name of a host that came from another address, */
-    uint64_t unknown;          /* or with a life that the coordinator has not given, as far as it is known here; */
-    uint64_t late;             /* or with a former life of it; */
-    uint64_t untagged;         /* and packets without the tag of their sender's key; */
-    uint64_t limited;          /* and those beyond what a host may send: */
-    uint64_t gap_ns, burst_ns; /* one packet in gap_ns (0: any number), and as many at once as come in burst_ns at that rate */
-    struct roster_host host[]; /* by number, from 0 on */
+    uint64_t asked_ns, ask_ns;    /* ask_ns: between two questions */
+    uint64_t answers;             /* of the coordinator */
+    uint64_t forged;              /* packets in the name of a host that came from another address, */
+    uint64_t unknown;             /* or with a life that the coordinator has not given, as far as it is known here; */
+    uint64_t late;                /* or with a former life of it; */
+    uint64_t untagged;            /* and packets without the tag of their sender's key; */
+    uint64_t limited;             /* and those beyond what a host may send: */
+    uint64_t gap_ns, burst_ns;    /* one packet in gap_ns (0: any number), and as many at once as come in burst_ns at that rate */
+    unsigned parks;
+    struct roster_parked parked[ROSTER_PARKED]; /* packets of hosts that the coordinator has not told of yet */
+    struct roster_host host[];                  /* by number, from 0 on */
 };
 
 /* Null: out of memory. The caller frees it. */
@@ -76,6 +86,13 @@ static inline const struct seal_key *roster_key(const struct roster *r, uint16_t
     const struct roster_host *h = &r->host[machine];
     return r->ring ? &h->key[h->which] : NULL;
 }
+
+/* A packet that was not admitted: it may be of a host that the coordinator has not told of yet. `opened`: its tag was right. */
+void roster_park(struct roster *r, const struct packet_head *h, uint32_t len, struct net_addr from, bool opened);
+
+/* After an answer of the coordinator: the next packet that was parked and is admitted now, from *i = 0 on. Null: all others are
+ * gone. */
+struct roster_parked *roster_unpark(struct roster *r, unsigned *i);
 
 /* The coordinator's answer. */
 void roster_take(struct roster *r, const struct coord_hosts *h);

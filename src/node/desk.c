@@ -76,7 +76,7 @@ static bool on_command(struct station *s, const void *data, uint32_t len, struct
     a.p.head.index = s->challenge;
     a.p.stamp = (uint64_t)(may ? -COORD_ANEW : -COORD_ADMIN_ONLY);
     const struct udp_out out = {.to = from, .len = sizeof a, .data = &a, .key = seal_known(used) ? used : NULL};
-    udp_send(&s->member.udp, &out, 1);
+    udp_send(member_udp(&s->member), &out, 1);
     return false;
 }
 

@@ -2,6 +2,7 @@
 /* The control process of FissLock's switch in the kernel. It rebuilds state that was lost, tells the coordinator that the switch is
  * there, looks for machines that are gone, and begins anew with other locks if the coordinator says so: as node/station.c does for
  * a switch in software. */
+#include "cluster/host.h"
 #include "dataplane/fission.h"
 #include "designs/fisslock/racks.h"
 #include "designs/fisslock/spill.h"
@@ -165,7 +166,7 @@ static void send_to_host(struct care *c, struct net_addr to, const struct fissio
 {
     struct seal_key key = kernel_key(c->seals, c->member->roster, p->head.to.machine);
     const struct udp_out out = {.to = to, .len = sizeof *p, .data = p, .key = seal_known(&key) ? &key : NULL};
-    udp_send(&c->member->udp, &out, 1);
+    udp_send(member_udp(c->member), &out, 1);
 }
 
 static void answer_report(struct care *c, struct fission_packet *p, uint32_t len, struct net_addr from)
@@ -187,9 +188,9 @@ static void answer_report(struct care *c, struct fission_packet *p, uint32_t len
 
 /* ---- the coordinator ---- */
 
-static void on_coordinator(struct care *c, const void *data, uint32_t len, uint64_t now)
+static void on_coordinator(struct care *c, const void *data, uint32_t len)
 {
-    switch (member_packet(c->member, data, len, now)) {
+    switch (member_hear(c->member, data, len)) {
     case MEMBER_NOTHING:
     case MEMBER_GROWN: /* of lock servers */
         break;
@@ -204,20 +205,16 @@ static void on_coordinator(struct care *c, const void *data, uint32_t len, uint6
         break;
     case MEMBER_STALE:
     case MEMBER_SUPERSEDED:
-        if (c->member->nonce_next)
-            break;
         be_quiet(c);
-        member_rejoin(c->member, now);
         break;
     }
 }
 
-/* Asks once more to join anew. When time is over the switch goes on as it was. */
-static void keep_rejoining(struct care *c, uint64_t now)
+/* When the time for it is over the switch goes on as it was. */
+static void keep_rejoining(struct care *c)
 {
-    if (member_is_rejoining(c->member, now))
-        member_send_rejoin(c->member);
-    else
+    member_turn(c->member);
+    if (!member_is_joining(c->member, host_now()))
         __atomic_store_n(&c->live->closed, c->rebuild.closed ? PLANE_REBUILDING : 0, __ATOMIC_RELEASE);
 }
 
@@ -236,8 +233,7 @@ static void receive(struct care *c)
 {
     struct member *m = c->member;
     uint64_t until = world_now(&world_real) + (c->rebuild.closed || m->nonce_next ? ROUND_CLOSED_NS : ROUND_NS);
-    while (udp_wait(&m->udp, &c->batch, 0, until)) {
-        uint64_t now = world_now(&world_real);
+    while (udp_wait(member_udp(m), &c->batch, 0, until)) {
         for (unsigned i = 0; i < c->batch.count; i++) {
             void *data = c->batch.packet[i].data;
             uint32_t len = c->batch.packet[i].len;
@@ -252,12 +248,12 @@ static void receive(struct care *c)
                 !roster_admits(m->roster, machine, roster_life_of(h), c->batch.packet[i].from))
                 continue;
             if (coord_check(data, len, m->welcome.said.config.space))
-                on_coordinator(c, data, len, now);
+                on_coordinator(c, data, len);
             else if (len <= PACKET_MAX && !m->nonce_next)
                 answer_report(c, data, len, c->batch.packet[i].from);
         }
         kernel_tell_hosts(c->hosts, c->seals, m->roster);
-        member_ask_hosts(m, now);
+        member_ask_hosts(m, host_now());
         if (m->nonce_next)
             return; /* the coordinator is to be told at once */
     }
@@ -303,12 +299,12 @@ static void look(struct care *c, uint64_t now)
 /* A while of it. True: the switch has opened just now. */
 static bool care_round(struct care *c)
 {
-    member_ask_hosts(c->member, world_now(&world_real));
+    member_ask_hosts(c->member, host_now());
     receive(c);
     uint64_t now = world_now(&world_real);
     listen_to_kernel(c, now);
     if (c->member->nonce_next) {
-        keep_rejoining(c, now);
+        keep_rejoining(c);
         return false;
     }
     bool was_closed = c->rebuild.closed;
@@ -316,7 +312,7 @@ static bool care_round(struct care *c)
         c->live->closed = 0;
     if (c->member->look_for && !c->rebuild.closed)
         look(c, now);
-    member_beat_if_due(c->member, now);
+    member_turn(c->member);
     return was_closed && !c->rebuild.closed;
 }
 
@@ -332,12 +328,12 @@ static void publish(struct care *c, const struct plane *plane, uint64_t now)
     const uint64_t *v = k.verdict, *r = k.reason;
     struct figures_part p = {
         .kind = FIGURES_GRANTER,
-        .ready = !c->rebuild.closed && !m->nonce_next && !member_is_alone(m, now),
+        .ready = !c->rebuild.closed && !m->nonce_next && !member_is_alone(m, host_now()),
         .at = m->join.at,
         .granter = {.is_switch = 1,
                     .life = m->welcome.said.packet.head.generation,
                     .term = m->term,
-                    .alone = member_is_alone(m, now),
+                    .alone = member_is_alone(m, host_now()),
                     .superseded = m->superseded,
                     .joined_anew = c->joined,
                     .locks = c->config.locks,

@@ -77,7 +77,7 @@ static int tell_servers(struct keeper *k)
     for (unsigned i = 0; i < w->said.config.servers && !rc; i++) {
         struct plane_host h = {0};
         kernel_set_address(&h, w->said.config.server[i], w->servers[i]);
-        if (net_addr_known(w->servers[i]) && net_addr_same_ip(w->servers[i], k->station.member.udp.at))
+        if (net_addr_known(w->servers[i]) && net_addr_same_ip(w->servers[i], member_udp(&k->station.member)->at))
             rc = plane_set_host(k->plane, w->said.config.server[i], &h);
     }
     return rc;
@@ -105,7 +105,7 @@ static void bring(void *ctx, const void *data, uint32_t len)
     struct seal_key key = kernel_key(k->seals, r, h->to.machine <= r->machines ? h->to.machine : h->from.machine);
     struct udp_out out = {.len = len, .data = data, .key = seal_known(&key) ? &key : NULL};
     if (address_of(k, h->to, &out.to))
-        udp_send(&k->station.member.udp, &out, 1);
+        udp_send(member_udp(&k->station.member), &out, 1);
 }
 
 static void *run_mail(void *arg)
@@ -214,6 +214,7 @@ int kernel_netlock_run(const struct kernel_params *p, const struct member *m)
     k->station.kernel.changing = changing;
     k->station.kernel.told = told;
     k->station.kernel.moved = moved;
+    k->station.member.stays = true; /* hosts no longer send to a program whose place is another's */
     if (!rc)
         rc = run(k);
     kernel_close_plane(p, k->plane);

@@ -89,8 +89,6 @@ struct switch_policy {
     uint32_t levels; /* of priorities; 0: one queue for all */
 };
 
-#define STATION_PARKED 8u /* packets: a host that has just joined sends two or three before the coordinator has answered */
-
 /* A filter of a station's socket, which refuses packets with wrong tags before the process is woken for them. */
 struct station_gate {
     int (*put_before)(const struct roster *r, int fd, void **out); /* 0, or a negative code, explained */
@@ -111,16 +109,6 @@ struct station_flood {
 struct station {
     struct member member;
     struct station_flood flood;
-    /* Packets of hosts that the roster did not know, until the coordinator has said which hosts there are. */
-    struct {
-        unsigned count;
-        struct {
-            struct net_addr from;
-            uint32_t len;
-            bool opened; /* its tag was right */
-            _Alignas(8) uint8_t bytes[PACKET_MAX];
-        } packet[STATION_PARKED];
-    } parked;
     bool is_switch;
     struct knobs knobs; /* of a switch whose policy was given */
     bool tuned;

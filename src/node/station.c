@@ -10,10 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #define LOOK_NS (100 * NS_PER_MS)        /* how often whether to stop */
-#define MEET_NS (5 * NS_PER_MS)          /* between two looks whether all others have joined */
 #define FLOOD_RATE UINT64_C(5000)        /* refused packets a second: honest members cause none, or a few at a change of keys */
 #define FLOOD_END_NS (10 * NS_PER_S)     /* with fewer, until the filter goes */
 #define OUTBOX_FULL (OUTBOX_PACKETS / 2) /* packets that wait at most while others are still looked at */
@@ -182,7 +180,7 @@ void station_apply(struct station *s, pawl_apply apply, void *ctx)
 void station_close(struct station *s)
 {
     if (s->flood.gate && s->flood.filter)
-        s->flood.gate->take_away(s->flood.filter, s->member.udp.fd);
+        s->flood.gate->take_away(s->flood.filter, member_udp(&s->member)->fd);
     member_close(&s->member);
     if (s->memory && s->memory_bytes) /* its own */
         munmap(s->memory, s->memory_bytes);
@@ -204,13 +202,12 @@ void station_meet(struct station *s)
     const struct coord_welcome *w = &s->member.welcome.said;
     bool complete = !s->member.design->switch_packet || !w->config.servers;
     while (!complete && !*s->stop) {
-        complete = net_addr_known(w->switches[s->config.rack]);
-        for (unsigned i = 0; i < w->config.servers; i++)
-            complete = complete && is_there(s->member.welcome.servers[i]);
-        if (complete)
-            break;
-        nanosleep(&(struct timespec){.tv_nsec = MEET_NS}, NULL);
-        member_ask_again(&s->member);
+        unsigned missing = 0;
+        while (missing < w->config.servers && is_there(s->member.welcome.servers[missing]))
+            missing++;
+        complete = missing == w->config.servers && net_addr_known(w->switches[s->config.rack]);
+        if (!complete)
+            member_meet(&s->member, missing);
     }
 }
 
@@ -303,38 +300,22 @@ static void flush(struct station *s, struct outbox *o)
             s->counts.lost++;
         count_out(s, h);
     }
-    udp_send_together(&s->member.udp, out, n);
+    udp_send_together(member_udp(&s->member), out, n);
     s->counts.answers += n;
     outbox_clear(o);
 }
 
 /* ---- the coordinator ---- */
 
-static bool is_rejoining(struct station *s)
+static bool is_joining(struct station *s)
 {
-    bool may_be = s->member.nonce_next || s->member.superseded; /* seldom: no other file is entered for a lock packet */
-    return may_be && member_is_rejoining(&s->member, host_now());
-}
-
-static void rejoin(struct station *s)
-{
-    if (s->is_switch && s->member.design->switch_expect && !s->kernel.changing)
-        member_rejoin(&s->member, host_now());
-}
-
-/* Its place is another's, or its life is over. A program in the kernel goes on: hosts no longer send to it. */
-static void superseded(struct station *s)
-{
-    if (s->kernel.changing)
-        return;
-    s->member.superseded = true;
-    member_rejoin(&s->member, host_now());
+    return s->member.nonce_next && member_is_joining(&s->member, host_now()); /* seldom: few lock packets enter another file */
 }
 
 static ONCE void close_gate(struct station *s)
 {
     struct station_flood *f = &s->flood;
-    f->gate->take_away(f->filter, s->member.udp.fd);
+    f->gate->take_away(f->filter, member_udp(&s->member)->fd);
     f->filter = NULL;
     log_event(LOG_LEVEL_NOTICE, "flood ended", LOG_TEXT("space", s->member.join.space), LOG_NUMBER("packets", f->filtered),
               LOG_TEXT("why", "the filter in the kernel has little to refuse"));
@@ -343,20 +324,21 @@ static ONCE void close_gate(struct station *s)
 static void on_coordinator(struct station *s, const void *data, uint32_t len)
 {
     uint32_t places = s->member.places;
-    enum member_news news = member_packet(&s->member, data, len, host_now());
+    enum member_news news = member_hear(&s->member, data, len);
     if (s->member.places != places && s->kernel.moved)
         s->kernel.moved(s->kernel.ctx);
     switch (news) {
     case MEMBER_NOTHING:
+    case MEMBER_STALE:
+    case MEMBER_SUPERSEDED:
         break;
     case MEMBER_JOINED:
         s->counts.joined++;
-        s->parked.count = 0; /* of hosts in a configuration that may be another one now */
         if (s->flood.filter)
             close_gate(s); /* it has room for as many hosts as there could be */
         take_config(s, s->config.switch_locks);
         if (!clear_memory(s)) {
-            s->member.superseded = true; /* it decides nothing, and tries again */
+            member_supersede(&s->member, host_now()); /* it decides nothing, and tries again */
             break;
         }
         begin(s, false);
@@ -367,12 +349,6 @@ static void on_coordinator(struct station *s, const void *data, uint32_t len)
         break;
     case MEMBER_GROWN:
         grow(s);
-        break;
-    case MEMBER_STALE:
-        rejoin(s);
-        break;
-    case MEMBER_SUPERSEDED:
-        superseded(s);
         break;
     }
 }
@@ -390,82 +366,12 @@ static void look(struct station *s, struct outbox *out)
     m->look_for = 0;
 }
 
-/* Whether it comes from a switch or another server: then it is a host's that was sent on. */
-static bool is_station(const struct station *s, struct net_addr from)
-{
-    for (unsigned i = 0; i < RACKS_MAX; i++)
-        if (net_addr_is(from, s->member.welcome.said.switches[i]))
-            return true;
-    for (unsigned i = 0; i < s->member.welcome.said.config.servers; i++)
-        if (net_addr_is(from, s->member.welcome.servers[i]))
-            return true;
-    return false;
-}
-
-/* Whether a machine of the rack has this address, that of the member itself included. */
-static bool is_of_rack(const struct station *s, struct net_addr from)
-{
-    const struct rack_welcome *w = &s->member.welcome;
-    const struct coord_list *l = &s->member.join.coordinators;
-    bool found = net_addr_same_ip(from, s->member.udp.at) || net_addr_same_ip(from, s->member.join.at);
-    for (unsigned i = 0; i < l->count && i < COORD_LIST_MAX && !found; i++)
-        found = net_addr_same_ip(from, l->at[i]);
-    for (unsigned i = 0; i < RACKS_MAX && !found; i++)
-        found = net_addr_same_ip(from, w->said.switches[i]);
-    for (unsigned i = 0; i < w->said.config.servers && !found; i++)
-        found = net_addr_same_ip(from, w->servers[i]);
-    return found;
-}
-
-/* Whether the packet comes from the member in whose name it is: a host from its address and in the life that the coordinator gave,
- * all others from a machine of the rack, or tagged with the cluster's key. A packet of a coordinator names no member: the nonce
- * says whether it is one. */
-static bool is_admitted(struct station *s, const struct packet_head *h, struct net_addr from)
-{
-    uint16_t machine = h->from.machine;
-    if (likely(machine && machine <= s->member.welcome.said.config.machines)) {
-        uint32_t life = roster_life_of(h);
-        return likely(roster_knows(s->member.roster, machine, life, from)) || is_station(s, from) ||
-               roster_admits(s->member.roster, machine, life, from);
-    }
-    bool may = s->member.roster->ring || (!machine && h->family == PACKET_COORDINATOR) || is_of_rack(s, from) ||
-               (machine == MACHINE_OPERATOR && (net_addr_is_localhost(&from) || roster_has(s->member.roster, from)));
-    s->counts.forged += !may;
-    return may;
-}
-
 /* Whether the packet is within what its host may send. */
 static bool is_within_limit(struct station *s, uint16_t machine, struct net_addr from)
 {
     if (!machine || machine > s->member.roster->machines || roster_takes(s->member.roster, machine, s->came_ns))
         return true;
     s->desk->limited(s, machine, from);
-    return false;
-}
-
-/* The packet may be that of a host of which the coordinator has not told yet. */
-static void park(struct station *s, const struct packet_head *h, uint32_t len, struct net_addr from, bool opened)
-{
-    if (!s->member.roster->wanted || s->parked.count == STATION_PARKED || h->from.machine > s->member.roster->machines)
-        return;
-    s->parked.packet[s->parked.count].from = from;
-    s->parked.packet[s->parked.count].len = len;
-    s->parked.packet[s->parked.count].opened = opened;
-    memcpy(s->parked.packet[s->parked.count++].bytes, h, len);
-}
-
-/* Whether the packet is open. One of a host of which the coordinator has not told yet, or of a later life of it, waits for that. */
-static bool opens(struct station *s, void *data, uint32_t len, struct net_addr from, struct seal_key *used)
-{
-    const struct packet_head *h = data;
-    struct roster *r = s->member.roster;
-    if (!r->ring || roster_opens(r, data, len, used))
-        return true;
-    bool host = h->from.machine && h->from.machine <= r->machines;
-    if (host && seal_is_tagged(data, len) && !is_admitted(s, h, from))
-        park(s, h, len, from, false);
-    else
-        r->untagged++;
     return false;
 }
 
@@ -479,7 +385,7 @@ static void one_packet(struct station *s, void *data, uint32_t len, struct net_a
         s->counts.bad++;
         return;
     }
-    if (!opened && !opens(s, data, len, from, &used))
+    if (!opened && s->member.roster->ring && !member_opens(&s->member, data, len, from, &used))
         return;
     if (!packet_readable(h)) {
         s->counts.unreadable++;
@@ -493,8 +399,8 @@ static void one_packet(struct station *s, void *data, uint32_t len, struct net_a
         s->counts.alien++;
         return;
     }
-    if (unlikely(!is_admitted(s, h, from))) {
-        park(s, h, len, from, true);
+    if (unlikely(!member_admits(&s->member, h, from))) {
+        roster_park(s->member.roster, h, len, from, true);
         return;
     }
     if (unlikely(s->came_ns) && !is_within_limit(s, h->from.machine, from))
@@ -502,10 +408,10 @@ static void one_packet(struct station *s, void *data, uint32_t len, struct net_a
     bool known =
         h->from.machine && (h->from.machine <= s->member.welcome.said.config.machines || h->from.machine == MACHINE_OPERATOR);
     if (known && !(s->member.design->relayed && s->member.design->relayed(data, len)))
-        peers_learn(s->peers, h->from, h->epoch, from, !is_station(s, from));
+        peers_learn(s->peers, h->from, h->epoch, from, !member_knows_granter(&s->member, from));
     if (h->family == PACKET_COORDINATOR)
         on_coordinator(s, data, len);
-    if (h->family != s->member.design->family || is_rejoining(s))
+    if (h->family != s->member.design->family || is_joining(s))
         return; /* HERE */
     if (h->type < FIGURES_TYPES)
         s->counts.in[h->type]++;
@@ -519,22 +425,16 @@ static void one_packet(struct station *s, void *data, uint32_t len, struct net_a
     }
     s->member.design->switch_packet(s->memory, data, len, host_now(), out);
     if (s->member.design->switch_stale && s->member.design->switch_stale(s->memory))
-        rejoin(s);
+        member_rejoin(&s->member, host_now());
 }
 
 /* The coordinator has told of hosts: packets of those that it does not know are dropped. */
 static void unpark(struct station *s, struct outbox *out)
 {
-    unsigned count = s->parked.count;
     struct roster *r = s->member.roster;
-    uint16_t wanted = r->wanted; /* the answer is there: a packet that it does not admit asks no second time */
-    for (unsigned i = 0; i < count; i++) {
-        struct packet_head *h = (struct packet_head *)(void *)s->parked.packet[i].bytes;
-        if (roster_admits(r, h->from.machine, roster_life_of(h), s->parked.packet[i].from))
-            one_packet(s, h, s->parked.packet[i].len, s->parked.packet[i].from, s->parked.packet[i].opened, out);
-    }
-    s->parked.count = 0;
-    r->wanted = wanted;
+    struct roster_parked *p;
+    for (unsigned i = 0; (p = roster_unpark(r, &i));)
+        one_packet(s, p->bytes, p->len, p->from, p->opened, out);
     if (s->flood.filter)
         s->flood.gate->tell(s->flood.filter, r);
     if (s->kernel.told)
@@ -555,7 +455,7 @@ static void send_singly(struct station *s, const void *data)
     for (unsigned i = 0; (h = many_next_singly(data, &i, &at, &len));) {
         struct udp_out out = {.len = len, .data = h};
         if (address_of(s, &out))
-            udp_send(&s->member.udp, &out, 1);
+            udp_send(member_udp(&s->member), &out, 1);
     }
 }
 
@@ -566,7 +466,7 @@ static void several_packets(struct station *s, void *data, uint32_t len, struct 
     uint32_t at = 0, part = 0;
     bool keyed = s->member.roster->ring;
     bool sound = many_sound(data, len), answers = sound && many_is_answer(data);
-    if (!sound || (answers && (s->is_switch || !is_station(s, from)))) {
+    if (!sound || (answers && (s->is_switch || !member_knows_granter(&s->member, from)))) {
         s->counts.packets++;
         s->counts.bad++;
         return;
@@ -625,7 +525,7 @@ static bool is_echo(struct station *s, void *data, uint32_t len)
 static ONCE void open_gate(struct station *s, uint64_t came)
 {
     struct station_flood *f = &s->flood;
-    if (f->gate->put_before(s->member.roster, s->member.udp.fd, &f->filter)) {
+    if (f->gate->put_before(s->member.roster, member_udp(&s->member)->fd, &f->filter)) {
         f->gate = NULL;
         log_event(LOG_LEVEL_WARNING, "flood not filtered", LOG_TEXT("space", s->member.join.space), LOG_NUMBER("packets", came),
                   LOG_TEXT("why", explained()));
@@ -668,15 +568,12 @@ static uint64_t tick(struct station *s, struct outbox *out)
 {
     uint64_t (*fn)(void *, uint64_t, struct outbox *) =
         s->is_switch ? s->member.design->switch_tick : s->member.design->server_tick;
-    bool joins = is_rejoining(s);
+    bool joins = is_joining(s);
     uint64_t now = host_now(), next = fn && !joins ? fn(s->memory, now, out) : UINT64_MAX;
-    if (joins)
-        member_send_rejoin(&s->member);
-    else
+    if (!joins)
         look(s, out);
     flush(s, out);
-    if (!joins)
-        member_beat_if_due(&s->member, now);
+    member_turn(&s->member);
     return min_u64(next > now ? next - now : 0, min_u64(LOOK_NS, s->member.welcome.said.config.retry_ns * 4));
 }
 
@@ -686,8 +583,8 @@ static void publish(struct station *s, uint64_t now)
     struct packet_figures (*fn)(const void *) = s->is_switch ? d->switch_figures : d->server_figures;
     const struct packet_drops *drops = !s->is_switch && d->server_drops ? d->server_drops(s->memory) : &(struct packet_drops){0};
     struct figures_part p = {.kind = FIGURES_GRANTER,
-                             .ready = !member_is_alone(&s->member, now) && !s->member.superseded && !s->member.nonce_next,
-                             .at = s->member.udp.at,
+                             .ready = !member_is_alone(&s->member, now) && !s->member.nonce_next,
+                             .at = member_udp(&s->member)->at,
                              .granter = {.is_switch = s->is_switch,
                                          .life = s->member.welcome.said.packet.head.generation,
                                          .term = s->member.term,
@@ -746,8 +643,8 @@ void station_run(struct station *s)
                 publish(s, host_now());
         }
         if (s->member.roster->wanted)
-            member_ask_hosts(&s->member, now);
-        unsigned n = udp_wait(&s->member.udp, batch, s->spin_ns, next);
+            member_ask_hosts(&s->member, host_now());
+        unsigned n = udp_wait(member_udp(&s->member), batch, s->spin_ns, next);
         unsigned echoes = 0;
         uint64_t answers = s->member.roster->answers;
         s->came_ns = s->member.roster->gap_ns ? host_now() : 0;
@@ -767,7 +664,7 @@ void station_run(struct station *s)
         if (out->packets)
             flush(s, out);
         if (echoes)
-            udp_send(&s->member.udp, echo, echoes);
+            udp_send(member_udp(&s->member), echo, echoes);
     }
     if (!s->kernel.changing) /* a program in the kernel may go on */
         member_leave(&s->member);

@@ -95,7 +95,7 @@ static const struct {
     {"busted-netlock-silent", {"I9:", "I11:"}},
     {"busted-coordinator-clock", {"I1:", "I2:", "I9:"}},
     {"busted-coordinator-anonymous", {"I1:", "I2:", "I9:"}},
-    {"busted-coordinator-early", {"I1:", "I2:", "I7:", "I9:"}},
+    {"busted-coordinator-early", {"I1:", "I2:", "I7:", "I9:", "I11:"}},
     {"busted-coordinator-lease", {"I1:", "I2:", "I7:"}},
     {"busted-coordinator-places", {"I1:", "I2:", "I9:"}},
     {"busted-srvlock-silent", {"I1:", "I2:", "I9:"}},

@@ -163,9 +163,13 @@ int main(void)
     printf("netlock seed 20003987 of the swarm in a rack: a switch that has not grown passes a late request on, and was judged for "
            "it\n");
     run_clean(&sum, design_named("netlock"), FAULTS_ALL | FAULTS_COORDINATOR, 20003987);
-    run_on_nodes = true;
     run_campaign = 0;
     run_model = NULL;
+    printf(
+        "netlock seed 3156264 in a rack: a late request made the switch notice that the host's lease had ended, and was judged for "
+        "the end of an earlier request\n");
+    run_clean(&sum, design_named("netlock"), FAULTS_ALL | FAULTS_COORDINATOR, 3156264);
+    run_on_nodes = true;
     printf("shiftlock seed 51000292 on a node: a client whose connection broke while it opened a session had two slots\n");
     run_clean(&sum, design_named("shiftlock"), FAULTS_ALL, 51000292);
     run_model = model_find("default");

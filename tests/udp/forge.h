@@ -83,7 +83,7 @@ static inline void forge_start_station(struct net_addr coordinator, bool is_swit
                                      .member.stop = &rack_stop};
     CHECK_EQ(station_open(s, &p), 0);
     forge_stations[forge_board->granters] = s;
-    forge_board->granter_ports[forge_board->granters++] = s->member.udp.at.port;
+    forge_board->granter_ports[forge_board->granters++] = member_udp(&s->member)->at.port;
     CHECK_EQ(pthread_create(&thread, NULL, rack_station_thread, s), 0);
 }
 

@@ -57,7 +57,7 @@ static bool start_station(const struct loopback *l, const struct loopback_params
         s->member.design->server_apply(s->memory, p->apply, NULL);
     if (pthread_create(&thread, NULL, station_thread, s))
         return false;
-    *at = s->member.udp.at;
+    *at = member_udp(&s->member)->at;
     return true;
 }
 

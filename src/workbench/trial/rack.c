@@ -36,11 +36,11 @@ uint32_t rack_sim_host(const struct rack *r, const struct rack_member *from, str
     if (to.machine == MACHINE_SWITCH)
         return to.port == 1 && r->backup.process ? r->backup.process->host->id : SIM_WIRE_SWITCH;
     if (to.machine == MACHINE_STEWARD && r->coordinator)
-        return rack_sim_addr(coord_list_at(&from->coordinators)).host;
+        return rack_sim_addr(coord_list_at(&from->core.join.coordinators)).host;
     if (to.machine == MACHINE_STEWARD && r->steward.process)
         return r->steward.process->host->id;
     for (unsigned n = 0; r->coordinator && n < r->config.servers; n++) { /* what the coordinator has told the sender */
-        struct net_addr at = from->welcome.servers[n];
+        struct net_addr at = from->core.welcome.servers[n];
         if (r->config.server[n] == to.machine && (net_addr_known(at) || at.port == COORD_AWAY))
             return net_addr_known(at) ? rack_sim_addr(at).host : RACK_NOWHERE;
     }
@@ -57,11 +57,11 @@ static uint32_t through_switch(struct net_addr at, uint32_t host)
 static uint32_t seen_by(const struct rack *r, const struct rack_member *m, const struct packet_head *h, uint32_t host)
 {
     for (unsigned n = 0; n < r->config.servers; n++) {
-        struct net_addr at = m->welcome.servers[n];
+        struct net_addr at = m->core.welcome.servers[n];
         if (r->config.server[n] == h->to.machine && (net_addr_known(at) || at.port == COORD_AWAY))
             return net_addr_known(at) ? rack_sim_addr(at).host : RACK_NOWHERE;
     }
-    struct net_addr at = m->switches[rack_switch_of(&m->welcome.config, h)];
+    struct net_addr at = m->core.welcome.said.switches[rack_switch_of(&m->core.welcome.said.config, h)];
     if (!net_addr_known(at) && (h->to.machine == MACHINE_SWITCH || r->design->switch_expect))
         return RACK_NOWHERE;
     return through_switch(at, host);
@@ -75,7 +75,7 @@ static uint32_t seen_from(const struct rack *r, const struct sim_host *from, con
     const struct rack_box *other = &r->spare_switch;
     bool by_switch =
         other->process && other->process->host != from && r->design->spills; /* a lock server sends all to the switch */
-    return by_switch ? through_switch(server_at(r, from)->switches[0], host) : host;
+    return by_switch ? through_switch(server_at(r, from)->core.welcome.said.switches[0], host) : host;
 }
 
 void rack_each_part(const void *data, uint32_t len, void (*packet)(void *ctx, const void *data, uint32_t len), void *ctx)
@@ -279,7 +279,7 @@ static void coordinator_packet_for_host(struct rack_host *h, const void *data, u
     else if (p && p->head.type == COORD_RETIRE)
         rack_retire(h, data, from);
     else if (p && p->head.type == COORD_ROUSE && rack_host_joined(h) && h->rack->design->rouse &&
-             p->head.epoch == h->member.welcome.packet.head.generation) {
+             p->head.epoch == h->member.core.welcome.said.packet.head.generation) {
         h->rack->design->rouse(h->memory, rack_clock(h), rack_host_outbox(h));
         rack_host_flush(h);
     } else
@@ -344,11 +344,11 @@ void rack_host_welcome(struct rack_member *m)
 {
     struct rack_host *h = container_of(m, struct rack_host, member);
     struct rack *r = h->rack;
-    h->machine = m->welcome.packet.head.to.machine;
+    h->machine = m->core.welcome.said.packet.head.to.machine;
     r->host_of[h->machine] = h->host->id;
     memset(h->known, 0, r->params.locks * sizeof *h->known);
     memset(&h->names, 0, sizeof h->names);
-    host_begin(h, &m->welcome.config, m->welcome.packet.head.generation);
+    host_begin(h, &m->core.welcome.said.config, m->core.welcome.said.packet.head.generation);
     for (uint32_t s = 0; s < r->config.sessions; s++)
         if (h->clients[s] && !h->clients[s]->process->alive && !h->clients[s]->finished)
             sim_process_restart(h->clients[s]->process);
@@ -493,8 +493,8 @@ static int add_host(struct rack *r, unsigned i)
     }
     h->host->server = r->params.mortal_hosts;
     r->host_of[h->machine] = h->host->id;
-    h->member = (struct rack_member){
-        .rack = r, .host = h->host, .port = PORT_POOL, .role = COORD_HOST, .welcomed = rack_host_welcome, .ended = rack_host_ended};
+    h->member =
+        (struct rack_member){.rack = r, .host = h->host, .port = PORT_POOL, .role = COORD_HOST, .welcomed = rack_host_welcome};
     if (r->coordinator && (!(h->known = sim_alloc(r->params.locks * sizeof *h->known)) ||
                            !(h->keys = sim_alloc(rack_requests(&r->config) * sizeof *h->keys))))
         return -ENOMEM;
@@ -665,6 +665,8 @@ void rack_free(struct rack *r)
     rack_replay_free(r);
     for (unsigned i = 0; r->servers && i < r->server_count; i++)
         rack_box_free(&r->servers[i]);
+    for (unsigned i = 0; i < RACKS_MAX; i++)
+        rack_member_stop(&r->switch_members[i]);
     sim_give_back(r->newest);
     sim_give_back(r->hosts);
     sim_give_back(r->servers);

@@ -15,6 +15,7 @@
 
 #include "cluster/addresses.h"
 #include "cluster/host_names.h"
+#include "cluster/member.h"
 #include "cluster/service.h"
 #include "designs/core/design.h"
 #include "designs/packet/packet.h"
@@ -41,25 +42,20 @@ struct rack_member {
     struct rack *rack;
     const struct sim_host *host; /* null: the switch */
     uint16_t port;               /* where its answers come */
-    uint32_t seen;               /* of its next JOIN: a life that the coordinator has told */
     unsigned place;              /* of a switch: its rack */
     bool waits;                  /* of a switch: it wants that place and no other, as the second one of a pair */
     enum coord_role role;
     bool running, joined;
-    bool force;        /* an operator has started it so: while it asks with --force, no other one decides anything */
-    uint64_t nonce;    /* of its JOIN */
-    uint64_t tick_ns;  /* virtual: the next */
-    uint64_t until_ns; /* a host's membership lease, by its own clock */
-    uint32_t places;   /* of a host: version of the lock servers' places that it goes by */
+    struct member core; /* a lock server's or switch's; of a host: what it knows of the rack */
+    struct world world; /* for nonces: */
+    uint64_t drawn;
+    uint64_t tick_ns;                      /* virtual: the next */
+    uint64_t until_ns;                     /* a host's membership lease, by its own clock */
     uint64_t deaf_until_ns, mute_until_ns; /* virtual: answers are lost, its heartbeats are lost */
-    struct coord_list coordinators;
-    uint64_t term;     /* of the latest that was heard */
-    unsigned asked;    /* so many times since then */
-    uint16_t look_for; /* the coordinator asks whether locks name this machine */
-    struct net_addr switches[RACKS_MAX];
-    struct coord_welcome welcome;
+    unsigned asked;                        /* so many times a host has since it heard a coordinator */
     void (*welcomed)(struct rack_member *m);
-    void (*ended)(struct rack_member *m); /* its life is over, and it joins anew */
+    /* A packet that was parked. */
+    void (*packet)(struct rack_member *m, const void *data, uint32_t len, struct sim_addr from);
 };
 
 struct rack_task {
@@ -126,8 +122,9 @@ struct rack_box {
     enum rack_box_kind kind;
     uint16_t machine; /* of a server */
     struct rack_member member;
-    bool spare;   /* an operator starts it where there is no place for it */
-    bool started; /* it was welcome before */
+    bool spare;           /* an operator starts it where there is no place for it */
+    bool started;         /* it was welcome before */
+    struct sim_addr from; /* of the packet that it looks at */
     void *memory;
     uint32_t *newest;              /* by index: the highest generation that it has seen; null: not watched */
     uint64_t tick_ns, tick_min_ns; /* the next; and the shortest time between two */
@@ -225,7 +222,6 @@ struct rack {
     struct outbox outbox;
     struct rng room;             /* of the outbox: a stream of its own */
     struct rack_replay *replays; /* what was recorded; null: nothing is (rack_replay.c) */
-    struct roster *roster;       /* of all lock servers and switches; null: they take packets of any life */
 };
 
 /* Simulated hosts that such a rack takes, of SIM_HOSTS_MAX. */
@@ -249,12 +245,6 @@ extern const struct actor_ops rack_actor_ops;
 /* An attacker records packets and sends them again, or with another life (rack_replay.c). */
 int rack_replay_begin(struct rack *r);
 void rack_replay_free(struct rack *r);
-
-/* Whether a lock server or switch takes a lock packet: if it is in the name of a host, a coordinator has given the host's life. */
-bool rack_admits(struct rack *r, const struct packet_head *h);
-
-/* The leader's list of hosts, from that number on. False: no coordinator leads. */
-bool rack_coordinator_hosts(const struct rack *r, uint16_t from, struct coord_hosts *out);
 
 /* Sends what is in the outbox. */
 void rack_send_all(struct rack *r, const struct sim_host *from);
@@ -315,6 +305,12 @@ void rack_member_stop(struct rack_member *m);
 void rack_member_leave(struct rack_member *m); /* and says so: a lock server or switch decides nothing any more */
 void rack_member_packet(struct rack_member *m, const void *data, uint32_t len);
 bool rack_member_lives(const struct rack_member *m);
+bool rack_member_decides(struct rack_member *m); /* of a lock server or switch */
+void rack_member_rejoin(struct rack_member *m);
+
+/* Whether the lock server or switch takes a lock packet that has come from there. One of a host that it does not know is parked
+ * until the coordinator has told of the host, if it was sent to this member. */
+bool rack_member_admits(struct rack_member *m, const void *data, uint32_t len, struct sim_addr from, bool here);
 uint64_t rack_member_clock(const struct rack_member *m);
 struct net_addr rack_net_addr(struct sim_addr a);
 struct sim_addr rack_sim_addr(struct net_addr a);
@@ -372,6 +368,5 @@ uint32_t rack_host_racks(const struct rack_member *m);                       /* 
 void rack_host_place(struct rack_member *m, unsigned server, uint32_t life); /* another lock server has, or will have, the place */
 void rack_box_welcome(struct rack_member *m);
 void rack_box_grow(struct rack_member *m, uint64_t locks);
-void rack_box_ended(struct rack_member *m);
 
 #endif

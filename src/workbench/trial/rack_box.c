@@ -22,9 +22,9 @@ static bool is_member(const struct rack_box *b)
 }
 
 /* Whether it is a member, if there is a coordinator. */
-static bool box_decides(const struct rack_box *b)
+static bool box_decides(struct rack_box *b)
 {
-    return !b->rack->coordinator || !is_member(b) || b->member.joined;
+    return !b->rack->coordinator || !is_member(b) || rack_member_decides(&b->member);
 }
 
 static void tick_at(struct rack_box *b, uint64_t at_ns)
@@ -50,8 +50,13 @@ static void box_tick(void *arg, uint64_t tag)
     if (tag != b->tick_ns)
         return;
     b->tick_ns = UINT64_MAX;
-    if (!host->up || !b->tick || !box_decides(b))
+    if (!host->up || !b->tick)
         return;
+    if (!box_decides(b)) {
+        if (b->member.joined) /* it may go on as it was */
+            tick_at(b, sim_now(&r->sim) + r->config.retry_ns);
+        return;
+    }
     if (host->paused_until_ns > sim_now(&r->sim)) {
         tick_at(b, host->paused_until_ns);
         return;
@@ -66,8 +71,7 @@ static void box_tick(void *arg, uint64_t tag)
 static void box_part(void *box, const void *data, uint32_t len)
 {
     struct rack_box *b = box;
-    bool first = b->kind == RACK_SWITCH || !b->rack->design->switch_packet; /* to see the packet: the switch has looked at others */
-    if (first && len >= sizeof(struct packet_head) && !rack_admits(b->rack, data))
+    if (b->rack->coordinator && is_member(b) && !rack_member_admits(&b->member, data, len, b->from, true))
         return;
     b->packet(b->memory, data, len, box_clock(b), &b->rack->outbox);
     rack_watch_generation(b->rack, b->newest, data);
@@ -80,6 +84,15 @@ static void handle(void *box, const void *data, uint32_t len)
     rack_box_flush(b);
 }
 
+static void handle_late(void *box, const void *data, uint32_t len)
+{
+    struct rack_box *b = box;
+    const struct packet_head *h = data;
+    if (h->from.machine && h->from.machine <= b->rack->config.machines)
+        b->from.host = b->rack->host_of[h->from.machine];
+    handle(b, data, len);
+}
+
 static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_addr from)
 {
     struct rack_box *b = ctx;
@@ -90,6 +103,7 @@ static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_add
     }
     if (!box_decides(b))
         return;
+    b->from = from;
     if (many_is(data, len)) {
         rack_send_singly(b->rack, b->process->host, data, len);
         rack_each_part(data, len, box_part, b);
@@ -98,8 +112,13 @@ static void box_packet(void *ctx, const void *data, uint32_t len, struct sim_add
     }
     handle(b, data, len);
     if (b->kind == RACK_SWITCH && b->rack->design->switch_stale && b->rack->design->switch_stale(b->memory))
-        rack_member_start(&b->member);
-    rack_come_late(b->rack, b->newest, data, len, handle, b);
+        rack_member_rejoin(&b->member);
+    rack_come_late(b->rack, b->newest, data, len, handle_late, b);
+}
+
+static void box_unparked(struct rack_member *m, const void *data, uint32_t len, struct sim_addr from)
+{
+    box_packet(container_of(m, struct rack_box, member), data, len, from);
 }
 
 static void server_begin(struct rack_box *b, const struct rack_config *config, uint32_t life, bool first)
@@ -123,18 +142,18 @@ void rack_box_welcome(struct rack_member *m)
 {
     struct rack_box *b = container_of(m, struct rack_box, member);
     struct rack *r = b->rack;
-    struct rack_config config = m->welcome.config;
+    struct rack_config config = m->core.welcome.said.config;
     config.switch_locks = r->config.switch_locks;
     memset(b->memory, 0, bytes_of(b, &config));
     if (b->newest)
         memset(b->newest, 0, r->config.locks * sizeof *b->newest);
     if (b->kind == RACK_SWITCH) {
         rack_switch_begin(m, b->memory, box_clock(b));
-        sim_note(&r->sim, "SWITCH", b->process->host->id, m->welcome.packet.head.generation, 0);
+        sim_note(&r->sim, "SWITCH", b->process->host->id, m->core.welcome.said.packet.head.generation, 0);
     } else {
-        b->machine = m->welcome.packet.head.to.machine;
+        b->machine = m->core.welcome.said.packet.head.to.machine;
         r->host_of[b->machine] = b->process->host->id;
-        server_begin(b, &config, m->welcome.packet.head.generation, !b->started && !b->spare);
+        server_begin(b, &config, m->core.welcome.said.packet.head.generation, !b->started && !b->spare);
     }
     b->started = true;
     b->tick_ns = UINT64_MAX;
@@ -146,13 +165,8 @@ void rack_box_grow(struct rack_member *m, uint64_t locks)
 {
     struct rack_box *b = container_of(m, struct rack_box, member);
     b->rack->design->server_grow(b->memory, locks);
-    m->welcome.config.locks = locks;
+    m->core.welcome.said.config.locks = locks;
     sim_note(&b->rack->sim, "GROWN", b->process->host->id, locks, 0);
-}
-
-void rack_box_ended(struct rack_member *m)
-{
-    (void)m; /* it decides nothing until it has joined */
 }
 
 static int server_start(struct rack_box *b)
@@ -209,7 +223,7 @@ int rack_box_add(struct rack *r, struct rack_box *b, enum rack_box_kind kind, st
                                      .port = PORT_SERVER,
                                      .role = kind == RACK_SWITCH ? COORD_SWITCH : COORD_SERVER,
                                      .welcomed = rack_box_welcome,
-                                     .ended = rack_box_ended};
+                                     .packet = box_unparked};
     host->server = true;
     bool alone = kind == RACK_SWITCH && !r->config.switch_locks; /* else it passes packets on to servers */
     bool watched = alone || (kind == RACK_SERVER && (d->family == PACKET_SERVER || d->family == PACKET_NETLOCK));
@@ -222,4 +236,5 @@ void rack_box_free(struct rack_box *b)
 {
     sim_give_back(b->memory);
     sim_give_back(b->newest);
+    rack_member_stop(&b->member);
 }

@@ -46,24 +46,6 @@ uint32_t rack_coordinator_life(const struct rack *r, unsigned i)
     return r->coordinator[i].open ? r->coordinator[i].service.coordinator.life : 0;
 }
 
-bool rack_coordinator_hosts(const struct rack *r, uint16_t from, struct coord_hosts *out)
-{
-    const struct coordinator *leader = NULL;
-    struct coord_packet who;
-    for (unsigned i = 0; i < rack_coordinator_count(r); i++) {
-        const struct coordinator *c = &r->coordinator[i].service.coordinator;
-        if (r->coordinator[i].open && (!leader || c->term > leader->term))
-            leader = c;
-    }
-    if (!leader)
-        return false;
-    coord_make(&who, COORD_WHO, leader->space, &leader->config.identity, 1);
-    who.head.index = from;
-    who.role = COORD_SERVER;
-    coord_on_who(leader, &who, out);
-    return true;
-}
-
 /* ---- the process ---- */
 
 static struct coord_params params_of(struct rack_coordinator *k)
@@ -113,9 +95,22 @@ static void refused(struct rack_coordinator *k)
     sim_at(&k->rack->sim, sim_now(&k->rack->sim) + k->lease_ns / 4, start, k, k->process->generation);
 }
 
+/* As node/coordinating.c. */
+static void send_news(struct rack_coordinator *k, const struct coord_packet *p)
+{
+    _Alignas(8) uint8_t bytes[PACKET_MAX];
+    struct net_addr to;
+    uint32_t len;
+    for (unsigned s = 0; p->head.type == COORD_WELCOME && p->role == COORD_HOST &&
+                         (len = coordinator_news(&k->service.coordinator, p->head.to.machine, &s, bytes, &to));)
+        sim_wire_send(k->rack->wire, address_of(k), rack_sim_addr(to), bytes, len);
+}
+
 static void send_all(struct rack_coordinator *k, unsigned answers)
 {
     const struct sim_addr from = address_of(k);
+    for (unsigned i = 0; i < answers; i++)
+        send_news(k, (const struct coord_packet *)(const void *)k->answers[i].bytes);
     for (unsigned i = 0; i < answers; i++)
         sim_wire_send(k->rack->wire, from, rack_sim_addr(k->answers[i].to), k->answers[i].bytes, k->answers[i].len);
     struct net_addr to;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members of the simulated rack: how a host, a lock server or the switch joins the coordinator, sends heartbeats, and learns that
- * its life is over. What node/member.c, client/net_open.c and client/net_wait.c do on a real machine, over simulated packets. */
+/* Members of the simulated rack. Lock servers and switches are those of the daemon (cluster/member.h). A host joins, sends
+ * heartbeats and learns that its life is over as client/net_open.c and client/net_wait.c do on a real machine. */
 #include "cluster/mistakes.h"
-#include "cluster/rules.h"
 #include "lib/hash.h"
 #include "workbench/trial/rack.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
-#define JOIN_SHARE RACK_BEATS_OF_LEASE /* of a lease: between two JOINs, and between two heartbeats of a lock server or switch */
-#define BEAT_SHARE 4                   /* of a lease: between two heartbeats of a host */
-#define ASKED_MAX 2                    /* packets without an answer, until the next coordinator is asked */
+#define JOIN_SHARE 16   /* of a lease: between two JOINs of a host, */
+#define BEAT_SHARE 4    /* and between two heartbeats */
+#define ASKS_OF_BEAT 8u /* questions about hosts */
+#define ASKED_MAX 2     /* packets without an answer, until the next coordinator is asked */
 
 /* ---- addresses ---- */
 
@@ -43,11 +44,13 @@ static bool is_cut_off(const struct rack_member *m)
 
 /* ---- sending ---- */
 
-static void send_packet(const struct rack_member *m, const void *data, uint32_t len)
+static void send_packet(const struct member *core, struct net_addr to, const void *data, uint32_t len, uint32_t answer_len)
 {
+    const struct rack_member *m = core->owner;
+    (void)answer_len;
     if (is_cut_off(m))
         return;
-    struct sim_packet packet = {.from = address(m), .to = rack_sim_addr(coord_list_at(&m->coordinators)), .len = len};
+    struct sim_packet packet = {.from = address(m), .to = rack_sim_addr(to), .len = len};
     if (m->host) {
         sim_wire_send(m->rack->wire, packet.from, packet.to, data, len);
         return;
@@ -56,50 +59,40 @@ static void send_packet(const struct rack_member *m, const void *data, uint32_t 
     sim_switch_emit(m->rack->wire, &packet);
 }
 
+static void say(const struct rack_member *m, const void *data, uint32_t len)
+{
+    send_packet(&m->core, coord_list_at(&m->core.join.coordinators), data, len, len);
+}
+
 static void say_join(const struct rack_member *m)
 {
     struct coord_packet p;
-    coord_make(&p, COORD_JOIN, "sim", NULL, m->nonce); /* a new life knows the space by its name alone */
+    coord_make(&p, COORD_JOIN, "sim", NULL, m->core.join.nonce); /* a new life knows the space by its name alone */
     p.role = m->role;
-    p.head.generation = m->seen;
+    p.head.generation = m->core.join.generation;
     p.stamp = rack_member_clock(m);
     p.at = rack_net_addr(address(m));
-    p.code = m->force ? COORD_FORCE : 0;
-    if (m->role == COORD_SWITCH && (m->rack->config.racks || m->waits))
-        p.head.to.port = (uint16_t)(m->place + 1); /* this place and no other */
-    send_packet(m, &p, sizeof p);
+    say(m, &p, sizeof p);
 }
 
-static void say_beat(const struct rack_member *m, uint16_t machine, uint64_t found)
+static void say_beat(const struct rack_member *m)
 {
+    const struct coord_welcome *w = &m->core.welcome.said;
     struct coord_beat b;
     if (sim_now(&m->rack->sim) < m->mute_until_ns)
         return;
     memset(&b, 0, sizeof b);
-    coord_make(&b.packet, COORD_BEAT, "sim", &m->welcome.config.identity, m->nonce);
-    b.packet.head.from = m->welcome.packet.head.to;
-    b.packet.head.epoch = m->welcome.packet.head.generation;
-    b.packet.head.index = m->role == COORD_HOST ? rack_host_racks(m) : machine;
-    b.packet.head.generation = (uint32_t)min_u64(found, UINT32_MAX);
+    coord_make(&b.packet, COORD_BEAT, "sim", &w->config.identity, m->core.join.nonce);
+    b.packet.head.from = w->packet.head.to;
+    b.packet.head.epoch = w->packet.head.generation;
+    b.packet.head.index = rack_host_racks(m);
     b.packet.role = m->role;
     b.packet.stamp = rack_member_clock(m);
     b.packet.at = rack_net_addr(address(m));
-    b.packet.code = coord_config_sum(&m->welcome.config);
-    memcpy(b.switches, m->switches, sizeof b.switches);
-    b.places = m->places;
-    b.rules = m->welcome.rules;
-    send_packet(m, &b, sizeof b);
-}
-
-/* The member holds nothing any more. */
-static void say_leave(const struct rack_member *m)
-{
-    struct coord_packet p;
-    coord_make(&p, COORD_LEAVE, "sim", &m->welcome.config.identity, m->nonce);
-    p.head.from = m->welcome.packet.head.to;
-    p.head.epoch = m->welcome.packet.head.generation;
-    p.role = m->role;
-    send_packet(m, &p, sizeof p);
+    b.packet.code = coord_config_sum(&w->config);
+    memcpy(b.switches, w->switches, sizeof b.switches);
+    b.places = m->core.places;
+    say(m, &b, sizeof b);
 }
 
 static void *switch_memory(struct rack_member *m)
@@ -111,19 +104,18 @@ static void *switch_memory(struct rack_member *m)
 static void look(struct rack_member *m)
 {
     struct rack *r = m->rack;
-    if (m->role != COORD_SWITCH || !m->look_for || !r->design->switch_scan)
+    if (m->role != COORD_SWITCH || !m->core.look_for || !r->design->switch_scan)
         return;
     struct rack_box *box = m->host ? container_of(m, struct rack_box, member) : NULL;
-    uint64_t found = r->design->switch_scan(switch_memory(m), m->look_for, rack_member_clock(m), &r->outbox);
+    uint64_t found = r->design->switch_scan(switch_memory(m), m->core.look_for, rack_member_clock(m), &r->outbox);
     if (box)
         rack_box_flush(box);
     else
         rack_switch_flush(r);
     if (found == UINT64_MAX)
         return;
-    uint16_t machine = m->look_for;
-    m->look_for = 0;
-    say_beat(m, machine, found);
+    member_beat(&m->core, m->core.look_for, found);
+    m->core.look_for = 0;
 }
 
 /* ---- time ---- */
@@ -142,133 +134,164 @@ bool rack_member_lives(const struct rack_member *m)
     return m->joined && (m->role != COORD_HOST || outlives || rack_member_clock(m) < m->until_ns);
 }
 
-static void end(struct rack_member *m)
+bool rack_member_decides(struct rack_member *m)
+{
+    return m->joined && !member_is_joining(&m->core, rack_member_clock(m));
+}
+
+static void host_ends(struct rack_member *m)
 {
     m->joined = false;
-    m->nonce = mix64(m->nonce) | 1;
-    m->ended(m);
+    m->core.join.nonce = mix64(m->core.join.nonce) | 1;
+    rack_host_ended(m);
+}
+
+static void host_tick(struct rack_member *m)
+{
+    uint64_t lease = m->rack->params.lease_ns;
+    if (m->joined && !rack_member_lives(m))
+        host_ends(m);
+    if (m->asked++ >= ASKED_MAX) {
+        coord_list_next(&m->core.join.coordinators);
+        m->asked = 0;
+    }
+    if (m->joined) {
+        say_beat(m);
+        lease = m->core.welcome.said.config.lease_ns;
+    } else {
+        say_join(m);
+    }
+    tick_at(m, sim_now(&m->rack->sim) + 1 + lease / (m->joined ? BEAT_SHARE : JOIN_SHARE));
+}
+
+/* When the lock server or switch has something to send next. */
+static void tick_when_due(struct rack_member *m)
+{
+    uint64_t now = sim_now(&m->rack->sim), due = m->host ? sim_host_clock_inverse(m->host, m->core.due_ns) : m->core.due_ns;
+    tick_at(m, max_u64(due, now + 1));
 }
 
 static void tick(void *arg, uint64_t tag)
 {
     struct rack_member *m = arg;
-    uint64_t now = sim_now(&m->rack->sim), lease = m->rack->params.lease_ns;
     if (tag != m->tick_ns || !m->running)
         return;
-    if (m->host && m->host->paused_until_ns > now) {
+    if (m->host && m->host->paused_until_ns > sim_now(&m->rack->sim)) {
         tick_at(m, m->host->paused_until_ns);
         return;
     }
-    if (m->joined && !rack_member_lives(m))
-        end(m);
-    if (m->asked++ >= ASKED_MAX) {
-        coord_list_next(&m->coordinators);
-        m->asked = 0;
+    if (m->role == COORD_HOST) {
+        host_tick(m);
+        return;
     }
-    if (m->joined) {
+    if (rack_member_decides(m))
         look(m);
-        say_beat(m, 0, 0);
-    } else {
-        say_join(m);
-    }
-    if (m->joined)
-        lease = m->welcome.config.lease_ns;
-    tick_at(m, now + 1 + lease / (m->joined && m->role == COORD_HOST ? BEAT_SHARE : JOIN_SHARE));
+    if (m->core.roster)
+        member_ask_hosts(&m->core, rack_member_clock(m));
+    member_tick(&m->core, rack_member_clock(m));
+    tick_when_due(m);
 }
+
+/* ---- its life ---- */
+
+static uint64_t draw(struct world *w)
+{
+    struct rack_member *m = container_of(w, struct rack_member, world);
+    return m->drawn = mix64(m->rack->params.seed ^ mix64(m->drawn + address(m).host));
+}
+
+static const struct world_ops world_ops = {.random = draw};
 
 void rack_member_start(struct rack_member *m)
 {
+    const struct rack *r = m->rack;
+    bool named = m->role == COORD_SWITCH && (r->config.racks || m->waits);
+    rack_member_stop(m);
+    m->world.ops = &world_ops;
+    m->core = (struct member){.join = {.coordinators = rack_coordinators(r),
+                                       .role = m->role,
+                                       .space = "sim",
+                                       .at = rack_net_addr(address(m)),
+                                       .rack = named ? m->place + 1 : 0}, /* this place and no other */
+                              .at = rack_net_addr(address(m)),
+                              .world = &m->world,
+                              .send = send_packet,
+                              .owner = m,
+                              .adapts = true,
+                              .every_ns = r->params.lease_ns / RACK_BEATS_OF_LEASE,
+                              .design = r->design};
     m->running = true;
-    m->joined = m->force = false;
-    m->coordinators = rack_coordinators(m->rack);
-    m->term = 0;
     m->asked = 0;
-    m->nonce = mix64(m->rack->params.seed ^ mix64(m->nonce + address(m).host)) | 1;
-    tick_at(m, sim_now(&m->rack->sim) + 1);
+    if (m->role == COORD_HOST)
+        m->core.join.nonce = draw(&m->world) | 1;
+    else
+        member_begin(&m->core, rack_member_clock(m));
+    tick_at(m, sim_now(&r->sim) + 1);
 }
 
 void rack_member_stop(struct rack_member *m)
 {
     m->running = m->joined = false;
+    free(m->core.roster);
+    m->core.roster = NULL;
 }
 
 void rack_member_leave(struct rack_member *m)
 {
     if (m->joined)
-        say_leave(m);
+        member_leave(&m->core);
     rack_member_stop(m);
+}
+
+void rack_member_rejoin(struct rack_member *m)
+{
+    member_rejoin(&m->core, rack_member_clock(m));
+    tick_when_due(m);
 }
 
 /* ---- what the coordinator says ---- */
 
 static uint64_t membership_until(const struct rack_member *m, uint64_t stamp)
 {
-    return lease_valid_until(stamp, rack_member_ns(&m->welcome.config));
+    return lease_valid_until(stamp, rack_member_ns(&m->core.welcome.said.config));
 }
 
-static void on_welcome(struct rack_member *m, const struct coord_welcome *w)
+static void host_welcome(struct rack_member *m, const struct coord_welcome *w)
 {
-    if (m->joined || w->packet.head.nonce != m->nonce || w->packet.role != m->role)
+    if (m->joined || w->packet.head.nonce != m->core.join.nonce || w->packet.role != m->role)
         return;
-    m->welcome = *w;
-    memcpy(m->switches, w->switches, sizeof m->switches);
-    m->places = w->places;
+    m->core.welcome.said = *w;
+    memcpy(m->core.welcome.servers, w->servers, sizeof w->servers);
+    m->core.places = w->places;
     m->until_ns = membership_until(m, w->packet.stamp);
-    m->look_for = 0;
-    if (m->role == COORD_HOST && rack_member_clock(m) >= m->until_ns)
+    if (rack_member_clock(m) >= m->until_ns)
         return;
-    m->force = false;
     m->joined = true;
     m->welcomed(m);
 }
 
-/* Locks are divided anew. A switch that gets or loses some starts anew. */
-static void take_rules(struct rack_member *m, const struct rack_rules *rules)
-{
-    const struct packet_design *d = m->rack->design;
-    if (m->role != COORD_SWITCH || !d->switch_rules || rules->version <= m->welcome.rules.version ||
-        !rack_rules_fine(rules, m->welcome.config.racks))
-        return;
-    if (rules_concern(&m->welcome.rules, rules, m->place)) {
-        end(m);
-        return;
-    }
-    m->welcome.rules = *rules;
-    d->switch_rules(switch_memory(m), rules);
-}
-
-/* Whether another lock server has a place, or none has, and the member had not heard of that. */
+/* Whether another lock server has a place, or none has, and the host had not heard of that. */
 static bool take_place(struct rack_member *m, const struct coord_beat *b)
 {
-    if (b->places <= m->places || b->packet.role > m->welcome.config.servers)
+    if (b->places <= m->core.places || b->packet.role > m->core.welcome.said.config.servers)
         return false;
-    m->places = b->places;
+    m->core.places = b->places;
     if (b->packet.role)
-        m->welcome.servers[b->packet.role - 1] = b->packet.at;
+        m->core.welcome.servers[b->packet.role - 1] = b->packet.at;
     return true;
 }
 
 static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
 {
+    struct net_addr *known = m->core.welcome.said.switches;
     uint64_t until = membership_until(m, b->packet.stamp);
-    if (m->role != COORD_HOST) {
-        for (unsigned i = 0; i < RACKS_MAX; i++)
-            if (net_addr_known(b->switches[i]))
-                m->switches[i] = b->switches[i];
-        m->look_for = b->packet.head.index <= m->welcome.config.machines ? (uint16_t)b->packet.head.index : 0;
-        take_rules(m, &b->rules);
-        take_place(m, b);
-        if (m->role == COORD_SERVER && m->rack->design->server_grow && b->packet.head.index > m->welcome.config.locks)
-            rack_box_grow(m, b->packet.head.index);
-        return;
-    }
     if (b->packet.stamp > rack_member_clock(m) || until <= m->until_ns || !rack_member_lives(m))
         return;
     for (unsigned i = 0; i < RACKS_MAX; i++)
         if (net_addr_known(b->switches[i]) || b->switches[i].port == COORD_AWAY) {
-            if (net_addr_known(m->switches[i]) && !net_addr_is(m->switches[i], b->switches[i]))
+            if (net_addr_known(known[i]) && !net_addr_is(known[i], b->switches[i]))
                 rack_host_switch_gone(m, i);
-            m->switches[i] = b->switches[i];
+            known[i] = b->switches[i];
         }
     m->until_ns = until;
     rack_host_grow(m, b->packet.head.index);
@@ -276,7 +299,97 @@ static void on_acknowledged(struct rack_member *m, const struct coord_beat *b)
         return;
     if (b->packet.role)
         rack_host_place(m, b->packet.role - 1, (uint32_t)b->packet.code);
-    say_beat(m, 0, 0); /* the coordinator hears of it at once, and there may be more */
+    say_beat(m); /* the coordinator hears of it at once, and there may be more */
+}
+
+static void host_hears(struct rack_member *m, const struct coord_packet *p)
+{
+    struct member *k = &m->core;
+    if (m->joined && m->asked && coord_stands_by(&k->welcome.said.config.identity, p))
+        coord_list_follow(&k->join.coordinators, p->at);
+    if ((m->joined && !coord_knows(&k->welcome.said.config.identity, p)) || p->code == COORD_NOT_LEADER)
+        return;
+    if (!coord_is_current(&k->term, p) && !MISTAKE(m->rack->config.mistakes, COORD_MISTAKE_DEPOSED))
+        return; /* I22 */
+    m->asked = 0;
+    if (p->head.type == COORD_WELCOME) {
+        host_welcome(m, (const struct coord_welcome *)p);
+        return;
+    }
+    if (!m->joined && p->head.nonce == k->join.nonce && p->code == COORD_ANEW && p->head.generation > k->join.generation) {
+        k->join.generation = p->head.generation;
+        say_join(m);
+    }
+    bool ours = m->joined && p->head.nonce == k->join.nonce && p->head.epoch == k->welcome.said.packet.head.generation;
+    if (ours && p->head.type == COORD_BEAT_ACK)
+        on_acknowledged(m, (const struct coord_beat *)p);
+    if (ours && p->head.type == COORD_REFUSED && p->code == -ESTALE) { /* I17 */
+        member_leave(k);
+        host_ends(m);
+    }
+}
+
+/* A lock server or switch of the daemon has one socket, by which it also sends on what others have sent. Packets of a switch in the
+ * middle of the star have the address of the packet that they answer. */
+static struct net_addr seen_as(const struct rack_member *m, const struct packet_head *h, struct sim_addr from)
+{
+    const struct rack_welcome *w = &m->core.welcome;
+    const struct sim_process *spare = m->rack->spare_switch.process;
+    bool by_star = h->from.machine == MACHINE_SWITCH && !(spare && spare->host->id == from.host);
+    struct net_addr at = rack_net_addr(by_star ? (struct sim_addr){.host = SIM_WIRE_SWITCH} : from);
+    for (unsigned i = 0; i < RACKS_MAX; i++)
+        at = net_addr_same_ip(at, w->said.switches[i]) ? w->said.switches[i] : at;
+    for (unsigned i = 0; i < w->said.config.servers; i++)
+        at = net_addr_same_ip(at, w->servers[i]) ? w->servers[i] : at;
+    return at;
+}
+
+bool rack_member_admits(struct rack_member *m, const void *data, uint32_t len, struct sim_addr from, bool here)
+{
+    const struct packet_head *h = data;
+    if (len < sizeof *h || MISTAKE(m->rack->config.mistakes, RACK_ANY_LIFE) || member_admits(&m->core, h, seen_as(m, h, from)))
+        return true;
+    if (here && len <= PACKET_MAX)
+        roster_park(m->core.roster, h, len, rack_net_addr(from), true);
+    member_ask_hosts(&m->core, rack_member_clock(m));
+    return false;
+}
+
+/* As node/station.c. */
+static void unpark(struct rack_member *m)
+{
+    const struct roster_parked *p;
+    for (unsigned i = 0; (p = roster_unpark(m->core.roster, &i));)
+        m->packet(m, p->bytes, p->len, rack_sim_addr(p->from));
+}
+
+static void station_hears(struct rack_member *m, const void *data, uint32_t len)
+{
+    const struct packet_design *d = m->rack->design;
+    uint64_t answers = m->core.roster ? m->core.roster->answers : 0;
+    switch (member_packet(&m->core, data, len, rack_member_clock(m))) {
+    case MEMBER_JOINED:
+        m->joined = true;
+        m->core.every_ns = m->core.welcome.said.config.lease_ns / RACK_BEATS_OF_LEASE;
+        m->core.roster->ask_ns = m->core.every_ns / ASKS_OF_BEAT;
+        m->welcomed(m);
+        break;
+    case MEMBER_RULES:
+        d->switch_rules(switch_memory(m), &m->core.rules);
+        break;
+    case MEMBER_GROWN:
+        rack_box_grow(m, m->core.locks);
+        break;
+    case MEMBER_NOTHING:
+    case MEMBER_STALE:
+    case MEMBER_SUPERSEDED:
+        break;
+    }
+    if (m->core.roster && m->core.roster->answers != answers)
+        unpark(m);
+    if (m->core.roster)
+        member_ask_hosts(&m->core, rack_member_clock(m));
+    tick_when_due(m);
 }
 
 void rack_member_packet(struct rack_member *m, const void *data, uint32_t len)
@@ -284,29 +397,8 @@ void rack_member_packet(struct rack_member *m, const void *data, uint32_t len)
     const struct coord_packet *p = coord_check(data, len, 0);
     if (!p || !m->running || is_cut_off(m) || sim_now(&m->rack->sim) < m->deaf_until_ns)
         return;
-    if (m->joined && m->asked && coord_stands_by(&m->welcome.config.identity, p))
-        coord_list_follow(&m->coordinators, p->at);
-    if ((m->joined && !coord_knows(&m->welcome.config.identity, p)) || p->code == COORD_NOT_LEADER)
-        return;
-    if (!coord_is_current(&m->term, p) && !MISTAKE(m->rack->config.mistakes, COORD_MISTAKE_DEPOSED))
-        return; /* I22 */
-    m->asked = 0;
-    if (p->head.type == COORD_WELCOME) {
-        on_welcome(m, data);
-        return;
-    }
-    if (!m->joined && p->head.nonce == m->nonce && p->code == COORD_ANEW && p->head.generation > m->seen) {
-        m->seen = p->head.generation;
-        say_join(m);
-    }
-    bool ours = m->joined && p->head.nonce == m->nonce && p->head.epoch == m->welcome.packet.head.generation;
-    if (ours && p->head.type == COORD_BEAT_ACK)
-        on_acknowledged(m, data);
-    bool deaf = m->role == COORD_SERVER && MISTAKE(m->rack->config.mistakes, COORD_MISTAKE_PLACES) &&
-                m->welcome.config.identity.version == rack_coordinator_version(m->rack);
-    if (ours && p->head.type == COORD_REFUSED && p->code == -ESTALE && !deaf) { /* I17 */
-        if (m->role == COORD_HOST)
-            say_leave(m);
-        end(m);
-    }
+    if (m->role == COORD_HOST)
+        host_hears(m, p);
+    else
+        station_hears(m, data, len);
 }

@@ -3,6 +3,7 @@
  * it forgets the key, as the library does (client/net_names.c). */
 #include "cluster/mistakes.h"
 #include "dataplane/fission.h"
+#include "dataplane/netlock_wire.h"
 #include "designs/packet/clients.h"
 #include "lib/hash.h"
 #include "workbench/trial/rack.h"
@@ -17,7 +18,7 @@ static void ask(const struct actor *a, uint64_t key, uint64_t first, struct net_
     struct rack_client *c = rack_task_of(a)->client;
     struct coord_key k;
     memset(&k, 0, sizeof k);
-    coord_make(&k.packet, COORD_FIND, "sim", &c->host->member.welcome.config.identity, rack_task_of(a)->question.nonce);
+    coord_make(&k.packet, COORD_FIND, "sim", &c->host->member.core.welcome.said.config.identity, rack_task_of(a)->question.nonce);
     k.packet.stamp = first;
     k.packet.head.from = (struct place){c->host->machine, rack_client_port(c)};
     k.len = (uint32_t)snprintf(k.bytes, sizeof k.bytes, "key %u", (unsigned)key);
@@ -42,7 +43,7 @@ int rack_find(struct actor *a, uint64_t key, uint64_t deadline, struct packet_as
     struct rack_client *c = t->client;
     struct rack_host *h = c->host;
     struct sim *sim = &c->rack->sim;
-    struct coord_list coordinators = h->member.coordinators;
+    struct coord_list coordinators = h->member.core.join.coordinators;
     uint64_t first = 0; /* the round that the first answer has named */
     while (!is_known(h, key)) {
         t->question.nonce = mix64(++t->question.serial ^ mix64(c->id * ACTORS_MAX + a->number + UINT64_C(1))) | 1;
@@ -97,7 +98,7 @@ struct rack_task *rack_answered(struct rack_host *h, const struct coord_packet *
 void rack_found(struct rack_host *h, const struct coord_key *answer)
 {
     const struct coord_packet *p = &answer->packet;
-    if (p->term < h->member.term && !MISTAKE(h->rack->config.mistakes, COORD_MISTAKE_DEPOSED))
+    if (p->term < h->member.core.term && !MISTAKE(h->rack->config.mistakes, COORD_MISTAKE_DEPOSED))
         return; /* I22 */
     struct rack_task *t = rack_answered(h, p);
     if (t)
@@ -110,15 +111,16 @@ void rack_retire(struct rack_host *h, const struct coord_retire *p, struct sim_a
     struct coord_packet answer;
     uint64_t used;
     bool ours = rack_host_joined(h) && rack_member_lives(&h->member) &&
-                coord_knows(&h->member.welcome.config.identity, &p->packet) &&
-                p->packet.head.epoch == h->member.welcome.packet.head.generation && p->packet.head.to.machine == h->machine;
+                coord_knows(&h->member.core.welcome.said.config.identity, &p->packet) &&
+                p->packet.head.epoch == h->member.core.welcome.said.packet.head.generation &&
+                p->packet.head.to.machine == h->machine;
     if (!ours)
         return;
     bool tells = host_names_retire(&h->names, p, r->design->uses, h->memory, rack_clock(h), rack_host_outbox(h), &used);
     rack_host_flush(h);
     if (!tells)
         return;
-    coord_make(&answer, COORD_RETIRED, "sim", &h->member.welcome.config.identity, h->member.nonce);
+    coord_make(&answer, COORD_RETIRED, "sim", &h->member.core.welcome.said.config.identity, h->member.core.join.nonce);
     answer.head.from = (struct place){h->machine, PORT_POOL};
     answer.head.epoch = p->packet.head.epoch;
     answer.head.index = used;
@@ -160,6 +162,13 @@ static bool is_passed_on(const struct rack *r, const struct packet_head *h, cons
            rack_server_on(&r->config, out->to.machine) < r->config.servers;
 }
 
+/* Any packet of a host whose lease has ended makes NetLock's switch or server end all requests of that host. One of them may be the
+ * request that the packet repeats: its end has nothing to do with the packet's generation, and grants nothing. */
+static bool is_end(const struct rack *r, const struct packet_head *h, const struct packet_head *out)
+{
+    return r->design->family == PACKET_NETLOCK && h->type == NETLOCK_ACQUIRE && out->type == NETLOCK_RELEASED;
+}
+
 void rack_watch_generation(struct rack *r, uint32_t *newest, const struct packet_head *h)
 {
     if (!newest || !h->generation || h->index >= r->config.locks || !is_for_decider(r, h)) /* 0: about leases */
@@ -170,7 +179,7 @@ void rack_watch_generation(struct rack *r, uint32_t *newest, const struct packet
         if (out->index != h->index || out->nonce != h->nonce || is_hint(r, out))
             continue; /* of another request */
         passes = true;
-        acts |= (out->type != h->type || out->to.machine != h->from.machine) && !is_passed_on(r, h, out);
+        acts |= (out->type != h->type || out->to.machine != h->from.machine) && !is_passed_on(r, h, out) && !is_end(r, h, out);
     }
     if (outdated && acts && r->params.on_outdated)
         r->params.on_outdated(r->params.user, h->index, h->generation, newest[h->index]);

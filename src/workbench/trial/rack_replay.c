@@ -5,8 +5,7 @@
  * is sent. JOINs, WELCOMEs and packets between coordinators, lock servers and switches have a key for good.
  *
  * In a rack without a key, an attacker that forges the address of a host sends such a packet with a life that no coordinator has
- * given. Lock servers and switches have a roster of lives then, as in the daemon (cluster/roster.h), which asks the coordinator.
- * Packets of hosts that it does not know are lost while none leads. */
+ * given. */
 #include "cluster/roster.h"
 #include "workbench/trial/rack.h"
 
@@ -102,21 +101,6 @@ static void replay(void *arg, uint64_t tag)
 
 /* ---- lives that no coordinator has given ---- */
 
-bool rack_admits(struct rack *r, const struct packet_head *h)
-{
-    struct coord_hosts hosts;
-    uint16_t m = h->from.machine;
-    uint32_t life = roster_life_of(h);
-    if (!r->roster || !m || m > r->roster->machines || roster_admits(r->roster, m, life, (struct net_addr){.port = 0}) ||
-        MISTAKE(r->config.mistakes, RACK_ANY_LIFE))
-        return true;
-    if (!r->roster->wanted || !rack_coordinator_hosts(r, m, &hosts))
-        return false;
-    roster_take(r->roster, &hosts);
-    r->roster->wanted = 0;
-    return roster_knows(r->roster, m, life, (struct net_addr){.port = 0});
-}
-
 /* One that none of the coordinators will give within the run. */
 static uint32_t other_life(const struct rack *r, struct rng *random)
 {
@@ -162,9 +146,6 @@ static int forge_begin(struct rack *r)
 {
     if (!r->coordinator)
         return 0; /* a rack without a coordinator gives no lives */
-    r->roster = roster_make(&r->config, NULL, true);
-    if (!r->roster)
-        return -ENOMEM;
     rng_seed(&r->replays->forger, r->params.seed ^ FORGE_SALT);
     sim_at(&r->sim, 1, forge, r, 1);
     return 0;
@@ -186,5 +167,4 @@ int rack_replay_begin(struct rack *r)
 void rack_replay_free(struct rack *r)
 {
     sim_give_back(r->replays);
-    free(r->roster);
 }

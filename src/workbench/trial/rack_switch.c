@@ -29,7 +29,7 @@ static unsigned switch_for(const struct rack *r, uint32_t space)
         return r->config.racks ? space - RACK_SPACE - 1 : 0;
     unsigned i = 0;
     while (i < switch_count(r) && r->config.racks &&
-           !(r->switch_members[i].joined && rack_space_id(&r->switch_members[i].welcome.config, i) == space))
+           !(r->switch_members[i].joined && rack_space_id(&r->switch_members[i].core.welcome.said.config, i) == space))
         i++;
     return i;
 }
@@ -103,9 +103,9 @@ static void switch_emit(struct rack *r, struct sim_packet *packet)
 }
 
 /* Whether the switch decides: it has joined, if there is a coordinator. */
-static bool switch_decides(const struct rack *r, unsigned rack)
+static bool switch_decides(struct rack *r, unsigned rack)
 {
-    return !r->coordinator || r->switch_members[rack].joined;
+    return !r->coordinator || rack_member_decides(&r->switch_members[rack]);
 }
 
 void rack_switch_flush(struct rack *r)
@@ -141,7 +141,7 @@ static uint64_t switch_bytes(const struct rack *r, unsigned rack)
 static void switch_anew(struct rack *r, unsigned rack, uint32_t life)
 {
     if (r->coordinator) { /* it has to ask for its life */
-        r->spare_switch.member.force = false;
+        r->spare_switch.member.core.join.force = false;
         rack_member_start(&r->switch_members[rack]);
         return;
     }
@@ -168,14 +168,14 @@ static uint32_t *watched(const struct rack *r, unsigned rack, const struct packe
 void rack_switch_begin(const struct rack_member *m, void *memory, uint64_t now)
 {
     const struct rack *r = m->rack;
-    struct rack_config config = m->welcome.config;
+    struct rack_config config = m->core.welcome.said.config;
     config.switch_locks = r->config.switch_locks;
     config.rack = (uint16_t)m->place;
-    r->design->switch_init(memory, &config, m->welcome.packet.head.generation, now);
+    r->design->switch_init(memory, &config, m->core.welcome.said.packet.head.generation, now);
     if (r->design->switch_rules)
-        r->design->switch_rules(memory, &m->welcome.rules);
-    if (r->design->switch_expect && m->welcome.live_known)
-        r->design->switch_expect(memory, m->welcome.live, COORD_LIVE_WORDS);
+        r->design->switch_rules(memory, &m->core.rules);
+    if (r->design->switch_expect && m->core.welcome.said.live_known)
+        r->design->switch_expect(memory, m->core.welcome.said.live, COORD_LIVE_WORDS);
 }
 
 static void switch_welcome(struct rack_member *m)
@@ -188,11 +188,6 @@ static void switch_welcome(struct rack_member *m)
     rack_switch_begin(m, memory, sim_now(&r->sim));
 }
 
-static void switch_ended(struct rack_member *m)
-{
-    (void)m; /* it decides nothing until it has joined */
-}
-
 static void decide(void *member, const void *data, uint32_t len)
 {
     const struct rack_member *m = member;
@@ -203,6 +198,13 @@ static void decide(void *member, const void *data, uint32_t len)
 }
 
 static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *packet);
+
+static void switch_unparked(struct rack_member *m, const void *data, uint32_t len, struct sim_addr from)
+{
+    struct sim_packet packet = {.from = from, .to = {.host = SIM_WIRE_SWITCH}, .len = len};
+    memcpy(packet.data, data, len);
+    switch_packet(m->rack, m->rack->wire, &packet);
+}
 
 /* A switch in the kernel sends back parts that it does not decide (dataplane/xdp/many.bpf.h). Here that is any part, now and then:
  * its outcome must not matter. */
@@ -294,7 +296,9 @@ static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *p
         return;
     }
     unsigned rack = switch_for(r, h->space);
-    if (rack >= switch_count(r) || !switch_decides(r, rack) || is_cut(r, rack, packet->from.host) || !rack_admits(r, h))
+    const bool here = packet->to.host == SIM_WIRE_SWITCH;
+    if (rack >= switch_count(r) || !switch_decides(r, rack) || is_cut(r, rack, packet->from.host) ||
+        (r->coordinator && !rack_member_admits(&r->switch_members[rack], packet->data, packet->len, packet->from, here)))
         return;
     _Alignas(8) uint8_t data[SIM_PACKET_MAX];
     memcpy(data, packet->data, packet->len);
@@ -304,7 +308,11 @@ static void switch_packet(void *ctx, struct sim_wire *wire, struct sim_packet *p
     switch_emit(r, packet);
     rack_come_late(r, watched(r, rack, (const struct packet_head *)(const void *)data), data, packet->len, decide,
                    &r->switch_members[rack]);
-    if (r->design->switch_stale && r->design->switch_stale(r->switches[rack]))
+    if (!r->design->switch_stale || !r->design->switch_stale(r->switches[rack]))
+        return;
+    if (r->coordinator)
+        rack_member_rejoin(&r->switch_members[rack]);
+    else
         switch_anew(r, rack, ++r->life);
 }
 
@@ -397,8 +405,8 @@ int rack_switch_start(struct rack *r)
     sim_wire_program(r->wire, &program);
     r->rules = rack_rules_first(r->config.racks);
     for (unsigned i = 0; i < switch_count(r); i++) {
-        r->switch_members[i] =
-            (struct rack_member){.rack = r, .place = i, .role = COORD_SWITCH, .welcomed = switch_welcome, .ended = switch_ended};
+        r->switch_members[i] = (struct rack_member){
+            .rack = r, .place = i, .role = COORD_SWITCH, .welcomed = switch_welcome, .packet = switch_unparked};
         switch_anew(r, i, 1);
     }
     if (r->config.racks > 1 && r->params.moves && r->design->switch_rules)

@@ -210,7 +210,7 @@ static void find_switch(void *arg, uint64_t tag)
 {
     struct rack *r = arg;
     (void)tag;
-    r->spare_switch.member.force = false;
+    r->spare_switch.member.core.join.force = false;
     if (!r->switch_members[0].running)
         rack_member_start(&r->switch_members[0]);
 }
@@ -219,7 +219,10 @@ static void find_switch(void *arg, uint64_t tag)
 static void force_other(struct rack *r)
 {
     struct rack_member *m = &r->spare_switch.member;
-    m->force = m->running && !m->joined;
+    if (!m->running || rack_member_decides(m))
+        return;
+    rack_member_start(m);
+    m->core.join.force = true;
 }
 
 /* The switch is lost for a while, which it may have said before, or reaches no coordinator and goes on with the hosts that it has,

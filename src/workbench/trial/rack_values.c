@@ -56,15 +56,15 @@ static int converse(struct actor *a, const struct hold *h, struct coord_value *q
     struct rack_task *t = rack_task_of(a);
     struct rack_client *c = t->client;
     struct rack_host *host = c->host;
-    struct coord_list coordinators = host->member.coordinators;
-    uint64_t end = sim_now(&c->rack->sim) + ASKS_LEASES * c->rack->params.lease_ns, term = host->member.term;
+    struct coord_list coordinators = host->member.core.join.coordinators;
+    uint64_t end = sim_now(&c->rack->sim) + ASKS_LEASES * c->rack->params.lease_ns, term = host->member.core.term;
     bool sent = false;
     question->token = h->token;
     while (sim_now(&c->rack->sim) < end) {
         if (!rack_client_valid(c))
             return -PAWL_ELOST;
         uint64_t nonce = mix64(++t->question.serial ^ mix64(c->id * ACTORS_MAX + a->number + UINT64_C(1))) | 1;
-        coord_make(&question->packet, COORD_VALUE, "sim", &host->member.welcome.config.identity, nonce);
+        coord_make(&question->packet, COORD_VALUE, "sim", &host->member.core.welcome.said.config.identity, nonce);
         question->packet.head.from = (struct place){host->machine, rack_client_port(c)};
         question->packet.head.index = host->known[h->index].index;
         question->packet.head.generation = host->known[h->index].generation;
@@ -110,7 +110,7 @@ int rack_get_value(struct actor *a, const struct hold *h, void *bytes, uint32_t 
 
 void rack_valued(struct rack_host *h, const struct coord_value *answer)
 {
-    if (answer->packet.term < h->member.term)
+    if (answer->packet.term < h->member.core.term)
         return; /* I22 */
     struct rack_task *t = rack_answered(h, &answer->packet);
     if (t)
