@@ -13,7 +13,8 @@ MADE_BY = ["bench", "--on", "sim", "--model", "netlock-testbed", "--design", "ne
 # Ten hosts, two servers as one that is as fast, and clients enough to reach what two servers serve. 10 numbers of 700,000 locks.
 OPTIONS = {"workload": "trace", "file": FILE, "sorted": True, "nodes": 10, "clients": 400, "seconds": "3ms", "warmup": "20ms", "set": "server_cores=16"}
 SAID = (f"The requests are those of {TRANSACTIONS:,} transactions of `tpcc-netlock --scale 10` one by one, in 7 M locks: the shares of the hottest 2,000 to 20,000 locks are "
-        "those that the artifact has in a table by slots (console.py: 32.9 to 48.1 %) within three points (`unit/txn`); the next 110,000 have more here. 400 clients have one request each; two servers are one with 16 cores.")
+        "those that the artifact has in a table by slots (console.py: 32.9 to 48.1 %) within three points (`unit/txn`); the next 110,000 have more here. "
+        "400 clients have one request each; two servers are one with 16 cores.")
 
 
 def prepare():
