@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The uncontended path through the public interface: `word`, shared memory, a lock that exists and is free.
+/* The short paths through the public interface: `word`, shared memory, a lock that exists. It is free; or another session holds it
+ * exclusively, and the caller sleeps until it is released.
  *
- * Locking an uncontended lock costs about as much as the two compare-and-swaps and the clock that it needs, so here the layers
- * below are inlined into a few steps. Every other case takes the ordinary path through the session's table (pawl.c, memory.c). */
+ * Locking an uncontended lock costs about as much as the two compare-and-swaps that it needs, so here the layers below are inlined
+ * into a few steps. Every other case takes the ordinary path through the session's table (pawl.c, memory.c). */
 #ifndef PAWL_CLIENT_FAST_H
 #define PAWL_CLIENT_FAST_H
 
@@ -17,19 +18,20 @@
 
 /* Lies in a page that a forked child sees empty, so that `cells` is null in the child, too. */
 struct fast {
-    struct word_fast word;
+    struct word_fast word; /* with the next three in one cache line: what a waiter needs that was woken */
+    uint64_t identity;     /* of the session, as grants carry it */
+    enum pawl_keys keys;
+    uint32_t lock_offset; /* of the lock in its cell */
     uint64_t alive;       /* FAST_ALIVE in the process that opened the handle */
     char *cells;          /* null: this path is not available */
     const char *names;    /* null: keys are numbers */
     uint64_t mask;        /* buckets - 1 */
     uint64_t session;     /* session.id */
-    uint64_t identity;    /* of the session, as grants carry it */
     uint32_t home_shift;  /* table_home's */
     uint32_t cell_shift;  /* cells of `word` have a power of two of bytes */
-    uint32_t lock_offset; /* of the lock in its cell */
-    enum pawl_keys keys;
     uint64_t capacity;
     uint32_t records;
+    const struct locker *locker;
 };
 
 static inline void fast_init(struct fast *f, const struct locker *l, uint64_t identity)
@@ -49,6 +51,7 @@ static inline void fast_init(struct fast *f, const struct locker *l, uint64_t id
     f->keys = l->table.keys;
     f->capacity = l->table.capacity;
     f->records = l->seat.space->record_count;
+    f->locker = l;
 }
 
 INLINED bool fast_cell_has(const char *cell, uint64_t key, uint64_t *meta)
@@ -127,9 +130,33 @@ INLINED uint64_t fast_lease(const struct fast *f)
     return likely(alive) ? lease : 0;
 }
 
+/* Whether a cell is still that of the key that was found there; certain while the lock is held. */
+INLINED bool fast_cell_is(const struct fast *f, const char *cell, uint64_t meta)
+{
+    return f->keys == PAWL_KEYS_DENSE || __atomic_load_n((const uint64_t *)cell + 1, __ATOMIC_ACQUIRE) == meta;
+}
+
 /* Takes the lock in that cell with the record that this thread keeps. FAST_NO: not taken, the record is kept as before; FAST_STRAY:
  * taken, but the cell belongs to another key by now, or the session does not live; the grant is to be given back. */
 enum fast_result { FAST_NO, FAST_HELD, FAST_STRAY };
+
+/* The lock is taken with the kept record. */
+INLINED enum fast_result fast_granted(const struct fast *f, const char *cell, struct cell at, enum pawl_mode mode, uint64_t serial,
+                                      uint64_t token, pawl_grant *out)
+{
+    struct hold_kept *kept = &hold_kept;
+    kept->session = 0;
+    uint64_t lease = fast_lease(f);
+    *out = (pawl_grant){
+        .token = token,
+        .expiry_ns = lease_expiry_ns(lease),
+        .mode = mode,
+        .hold = kept->record,
+        .index = at.index,
+        .serial = f->identity | serial,
+    };
+    return likely(lease && fast_cell_is(f, cell, at.meta)) ? FAST_HELD : FAST_STRAY;
+}
 
 INLINED enum fast_result fast_lock(const struct fast *f, char *cell, uint64_t index, uint64_t meta, enum pawl_mode mode,
                                    pawl_grant *out)
@@ -145,19 +172,90 @@ INLINED enum fast_result fast_lock(const struct fast *f, char *cell, uint64_t in
         __atomic_store_n(&f->word.records[record], record_word(RECORD_SPARE, serial, 0), __ATOMIC_RELEASE);
         return FAST_NO;
     }
-    kept->session = 0;
-    uint64_t lease = fast_lease(f);
-    *out = (pawl_grant){
-        .token = token,
-        .expiry_ns = lease_expiry_ns(lease),
-        .mode = mode,
-        .hold = record,
-        .index = index,
-        .serial = f->identity | serial,
-    };
-    bool same = f->keys == PAWL_KEYS_DENSE || __atomic_load_n((uint64_t *)cell + 1, __ATOMIC_ACQUIRE) == meta;
-    return likely(lease && same) ? FAST_HELD : FAST_STRAY;
+    return fast_granted(f, cell, (struct cell){.index = index, .meta = meta}, mode, serial, token, out);
 }
+
+/* ---- waiting ---- */
+
+/* A waiter for the lock of one cell. */
+struct fast_turn {
+    char *cell;
+    struct word_lock *lock;
+    struct cell at;
+    uint64_t index_serial; /* the record's word but for its state */
+    uint64_t w;            /* on which it has slept; 0: it has not */
+    uint32_t record;
+};
+
+/* The lock of a key that this thread may wait for; without a cell: in the ordinary way only. */
+static __attribute__((noinline, cold, unused)) struct fast_turn fast_turn_of(const struct fast *f, pawl_key key,
+                                                                             enum pawl_mode mode, uint64_t deadline)
+{
+    struct fast_turn t = {.record = hold_kept.record};
+    if (!f->cells || mode != PAWL_EXCLUSIVE || deadline == DEADLINE_TRY || hold_kept.session != f->session ||
+        table_check_key(&f->locker->table, key) || table_find(&f->locker->seat, &f->locker->table, key, &t.at))
+        return t;
+    uint64_t serial = (record_serial(f->word.records[t.record]) + 1) & FIELD_MAX(RECORD_SERIAL_BITS);
+    t.index_serial = record_word(RECORD_FREE, serial, t.at.index);
+    t.cell = f->cells + (t.at.index << f->cell_shift);
+    t.lock = (struct word_lock *)(t.cell + f->lock_offset);
+    return t;
+}
+
+/* Joins the waiters of a lock that another session holds exclusively (wait_turn, sleep_on in word.c). True: the caller is to sleep
+ * while the conditions hold, until then. False: the ordinary way must go on. So it does when the caller was woken and the holder is
+ * still the same: that one may be dead. */
+static __attribute__((noinline, cold, unused)) bool fast_queue(const struct fast *f, struct fast_turn *t, struct fab_cond conds[2],
+                                                               uint64_t *until)
+{
+    const struct seat *seat = &f->locker->seat;
+    uint64_t w = __atomic_load_n(&t->lock->word, __ATOMIC_ACQUIRE);
+    if (word_mode(w) != WORD_EXCLUSIVE || !((w ^ t->w) & WORD_WATCH) || word_owner_slot(w) == seat->me->slot || !fast_lease(f) ||
+        !fast_cell_is(f, t->cell, t->at.meta))
+        return false;
+    __atomic_store_n(&f->word.records[t->record], (uint64_t)RECORD_WAIT << RECORD_STATE_SHIFT | t->index_serial, __ATOMIC_RELEASE);
+    if (!(w & WORD_WAITERS) &&
+        !__atomic_compare_exchange_n(&t->lock->word, &w, w | WORD_WAITERS, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+        return false;
+    t->w = w | WORD_WAITERS;
+    conds[0] = (struct fab_cond){space_lock_addr(seat->space, t->at.index), WORD_WATCH, t->w & WORD_WATCH};
+    *until = min_u64(*until, add_saturating(world_now(seat->world), seat->space->check_ns));
+    return seat_life_cond(seat, word_owner_slot(w), &conds[1]);
+}
+
+/* The waiter goes the ordinary way, as if it had only come now. It may have been woken for the lock: then another waiter is woken
+ * instead, unless the lock is held by a session that will wake one. */
+static __attribute__((noinline, cold, unused)) enum fast_result fast_leave(const struct fast *f, const struct fast_turn *t)
+{
+    __atomic_store_n(&f->word.records[t->record], record_word(RECORD_SPARE, record_serial(t->index_serial), 0), __ATOMIC_RELEASE);
+    if (t->w && !(__atomic_load_n(&t->lock->word, __ATOMIC_ACQUIRE) & WORD_WAITERS))
+        fab_shm_wake_word(&t->lock->word, WORD_WATCH, 1);
+    return FAST_NO;
+}
+
+/* Takes a lock that another session holds exclusively, with the record that this thread keeps. FAST_NO: the ordinary way must go
+ * on. This is the loop of word_acquire, with as little code and memory as possible between the wake and the caller: all of it is
+ * cold by then. */
+INLINED enum fast_result fast_wait(const struct fast *f, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+{
+    struct fast_turn t = fast_turn_of(f, key, mode, deadline);
+    if (!t.cell)
+        return FAST_NO;
+    struct fab_cond conds[2];
+    uint64_t until, token;
+    do {
+        until = deadline;
+        if (unlikely(!fast_queue(f, &t, conds, &until) || fab_wait_any(f->locker->seat.ep, conds, countof(conds), until)))
+            return fast_leave(f, &t);
+        __builtin_prefetch(t.lock, 1); /* together, not one after the other */
+        __builtin_prefetch(&f->word.records[t.record], 1);
+        __builtin_prefetch(f->word.lease);
+        __builtin_prefetch(f->word.ended);
+    } while (unlikely(!word_fast_take(&f->word, t.lock, t.record, t.index_serial, &token)));
+    return fast_granted(f, t.cell, t.at, PAWL_EXCLUSIVE, record_serial(t.index_serial), token, out);
+}
+
+/* ---- release ---- */
 
 /* The lock is free: the thread keeps the record for its next one. */
 INLINED void fast_keep(const struct fast *f, const pawl_grant *g)

@@ -167,7 +167,7 @@ static int open_session(struct memory_session *m)
     return m->fabric ? fab_rdma->set_own(m->fabric, m->session.home, own) : fab_node_set_own(&m->far->node, m->session.home, own);
 }
 
-static void *library_thread(void *arg)
+ONCE static void *library_thread(void *arg)
 {
     struct memory_session *m = arg;
     int rc = open_session(m);

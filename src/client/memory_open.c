@@ -56,7 +56,7 @@ static int open_session(struct memory_session *m)
     return 0;
 }
 
-static void *library_thread(void *arg)
+ONCE static void *library_thread(void *arg)
 {
     struct memory_session *m = arg;
     int rc = open_session(m);
@@ -150,15 +150,27 @@ static int open_existing(const char *path, struct segment **out)
     return rc;
 }
 
+/* The segment is refused. Whether to look again: it was of an earlier layout and is gone, or another process may have replaced it
+ * since. That is asked once; a segment that is refused twice has another fault. */
+static bool look_again(const char *path, bool *asked)
+{
+    int rc = segment_remove_older(path);
+    bool again = !rc || (rc == -ESTALE && !*asked);
+    *asked |= rc == -ESTALE;
+    return again;
+}
+
 static int open_or_create(const char *path, const pawl_options *o, const struct knobs *knobs, struct segment **out)
 {
+    bool asked = false;
     for (int i = 0; i < OPEN_TRIES_MAX; i++) {
         if (!(o->flags & PAWL_MUST_CREATE)) {
             int rc = open_existing(path, out);
             if (!rc && (rc = memory_check_requirements(o, &(*out)->header, path)))
                 segment_close(*out);
-            bool older = rc == -PAWL_ESEGMENT && !(o->flags & PAWL_NO_CREATE) && segment_remove_older(path);
-            if (!older && (rc != -ENOENT || o->flags & PAWL_NO_CREATE))
+            if (rc == -PAWL_ESEGMENT && !(o->flags & PAWL_NO_CREATE) && look_again(path, &asked))
+                continue;
+            if (rc != -ENOENT || o->flags & PAWL_NO_CREATE)
                 return rc;
         }
         int rc = create(path, o, knobs);

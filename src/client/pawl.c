@@ -41,8 +41,7 @@ uint64_t pawl_in(uint64_t ns)
 
 /* ---- locking ---- */
 
-__attribute__((noinline)) HANDOVER static int lock_with_care(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline,
-                                                             pawl_grant *out)
+__attribute__((noinline)) static int lock_with_care(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
     return HANDLE_CALL(p, lock, key, mode, deadline, out);
 }
@@ -55,13 +54,23 @@ __attribute__((noinline)) static int lock_again(pawl *p, pawl_key key, enum pawl
     return lock_with_care(p, key, mode, deadline, out);
 }
 
+/* The lock is not free. */
+__attribute__((noinline)) HANDOVER static int lock_held(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline,
+                                                        pawl_grant *out)
+{
+    enum fast_result result = fast_wait(p->fast, key, mode, deadline, out);
+    if (unlikely(result == FAST_NO))
+        return lock_with_care(p, key, mode, deadline, out);
+    return unlikely(result == FAST_STRAY) ? lock_again(p, key, mode, deadline, out) : 0;
+}
+
 INLINED int lock_cell(pawl *p, pawl_key key, char *cell, uint64_t index, uint64_t meta, enum pawl_mode mode, uint64_t deadline,
                       pawl_grant *out)
 {
     enum fast_result result = fast_lock(p->fast, cell, index, meta, mode, out);
     if (likely(result == FAST_HELD))
         return 0;
-    return result == FAST_NO ? lock_with_care(p, key, mode, deadline, out) : lock_again(p, key, mode, deadline, out);
+    return result == FAST_NO ? lock_held(p, key, mode, deadline, out) : lock_again(p, key, mode, deadline, out);
 }
 
 INLINED int lock_number(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)

@@ -267,10 +267,10 @@ static int remove_if_unused(const char *path)
     return rc;
 }
 
-bool segment_remove_older(const char *path)
+int segment_remove_older(const char *path)
 {
     if (strncmp(path, SEGMENT_DIR "/", strlen(SEGMENT_DIR "/")))
-        return false;
+        return -ESTALE;
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     bool older = fd >= 0 ? is_older(fd, path) : errno == EAGAIN;
     if (fd >= 0)
@@ -278,11 +278,11 @@ bool segment_remove_older(const char *path)
     for (int i = 0; older && i < LEASE_TRIES_MAX; i++) {
         int rc = remove_if_unused(path);
         if (rc != EAGAIN)
-            return !rc;
+            return rc ? -EBUSY : 0;
         /* Another process may be looking at it just now, as this one is. */
         nanosleep(&(struct timespec){.tv_nsec = LEASE_PAUSE_NS + LEASE_PAUSE_NS * (getpid() % 8) / 8}, NULL);
     }
-    return false;
+    return older ? -EBUSY : -ESTALE;
 }
 
 bool segment_in_place(const struct segment *s)

@@ -56,9 +56,10 @@ int segment_create(const char *path, const struct layout_params *p, mode_t permi
  * Memory for a value is taken before it is used (segment_take). 0 or an errno. */
 int segment_reserve(int fd, const struct layout_header *h);
 
-/* Removes a named space of an earlier layout if no process uses it, so that nothing is held there: true. Else nothing changes. A
- * value beside a lock would be lost, but layouts before 10 have none. */
-bool segment_remove_older(const char *path);
+/* Removes a named space of an earlier layout if no process uses it, so that nothing is held there: 0. -EBUSY: a process uses it.
+ * -ESTALE: what is there now is not of an earlier layout; another process may have replaced one just now. A value beside a lock
+ * would be lost, but layouts before 10 have none. */
+int segment_remove_older(const char *path);
 
 /* Whether the path still names the file: false once it was removed, replaced or made shorter. */
 bool segment_in_place(const struct segment *s);

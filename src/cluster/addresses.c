@@ -20,7 +20,7 @@ static const char *port_of(const char *item)
     return strchr(bracket ? bracket : item, ':');
 }
 
-int coord_list_parse(const char *text, size_t len, struct coord_list *out)
+ONCE int coord_list_parse(const char *text, size_t len, struct coord_list *out)
 {
     char last[ITEM_TEXT];
     const char *end = text + len, *tail = end;

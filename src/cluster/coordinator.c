@@ -266,6 +266,16 @@ uint32_t coord_refuse(const struct coordinator *c, const struct coord_packet *p,
     return sizeof *a;
 }
 
+bool coordinator_live(const struct coordinator *c, uint64_t live[COORD_LIVE_WORDS], uint64_t now)
+{
+    memset(live, 0, COORD_LIVE_WORDS * sizeof *live);
+    if (now < c->open_ns || c->config.machines >= 64 * COORD_LIVE_WORDS)
+        return false;
+    for (uint16_t m = 1; m <= c->config.machines; m++)
+        live[m / 64] |= (uint64_t)c->members[m].live << (m % 64);
+    return true;
+}
+
 uint32_t coord_welcome(const struct coordinator *c, const struct coord_packet *p, uint16_t machine, uint32_t life, uint64_t now,
                        void *answer)
 {
@@ -283,9 +293,7 @@ uint32_t coord_welcome(const struct coordinator *c, const struct coord_packet *p
     for (unsigned i = 0; i < COORD_WELCOME_SERVERS && w->first_server + i < c->config.servers; i++)
         w->servers[i] = coord_server_at(c, w->first_server + i);
     coord_switches(c, w->switches);
-    w->live_known = p->role == COORD_SWITCH && now >= c->open_ns && c->config.machines < 64 * COORD_LIVE_WORDS;
-    for (uint16_t m = 1; m <= c->config.machines && w->live_known; m++)
-        w->live[m / 64] |= (uint64_t)c->members[m].live << (m % 64);
+    w->live_known = p->role == COORD_SWITCH && coordinator_live(c, w->live, now);
     return sizeof *w;
 }
 

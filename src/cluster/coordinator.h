@@ -395,6 +395,9 @@ void coordinator_set_rules(struct coordinator *c, const struct rules *rules);
 bool coordinator_is_settled(const struct coordinator *c);
 void coordinator_set_settled(struct coordinator *c);
 
+/* The hosts that there are, bit m of word m / 64; no other can hold anything. False: they are not known, or too many. */
+bool coordinator_live(const struct coordinator *c, uint64_t live[COORD_LIVE_WORDS], uint64_t now);
+
 /* The life of a host that may have this number, to be kept in the log; 0: the number is free. */
 uint32_t coordinator_host_life(const struct coordinator *c, uint16_t number);
 

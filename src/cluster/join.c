@@ -108,8 +108,8 @@ static void take_key(struct rack_welcome *known, const struct seal_asker *asker)
 }
 
 /* One JOIN, retransmitted until it is answered. With no answer the next coordinator is asked. */
-static int ask_once(struct udp *u, struct coord_packet *ask, struct join_params *p, struct udp_batch *batch,
-                    struct rack_welcome *out, uint64_t *stamp)
+ONCE static int ask_once(struct udp *u, struct coord_packet *ask, struct join_params *p, struct udp_batch *batch,
+                         struct rack_welcome *out, uint64_t *stamp)
 {
     const struct seal_asker *asker = &p->coordinators.asker;
     unsigned unanswered = 0;
@@ -198,8 +198,8 @@ static int find_answer(struct udp_batch *batch, const struct seal_asker *asker, 
     return rc;
 }
 
-int ask_leader(struct coord_list *l, uint64_t term, struct net_addr self, const struct coord_packet *ask, uint32_t len,
-               enum coord_type type, uint64_t deadline, void *answer, uint32_t answer_len)
+ONCE int ask_leader(struct coord_list *l, uint64_t term, struct net_addr self, const struct coord_packet *ask, uint32_t len,
+                    enum coord_type type, uint64_t deadline, void *answer, uint32_t answer_len)
 {
     uint64_t pause_max = l->count > 1 ? SEVERAL_NS : NS_PER_S;
     struct udp u;

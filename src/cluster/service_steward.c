@@ -46,13 +46,17 @@ static bool runs(struct service *s, uint64_t now)
 
 #define TERMS_MAX (2u * RACKS_MAX) /* of one packet or tick: one for the slots of each switch, and one for the switch */
 
-/* Terms are lives, and within those that the log has reserved. False: there are too few left. */
-static bool lend_lives(struct service *s)
+/* Terms are lives, and within those that the log has reserved. The steward hears of the hosts that there are: one that joins later can
+ * hold nothing of an earlier term. False: there are too few lives left. */
+static bool lend_lives(struct service *s, uint64_t now)
 {
     const struct coordinator *c = &s->coordinator;
+    uint64_t live[COORD_LIVE_WORDS];
     if (c->lives - c->life < TERMS_MAX)
         return false;
+    bool known = coordinator_live(c, live, now);
     design_of(s)->steward_since(s->steward.memory, c->life);
+    design_of(s)->steward_hosts(s->steward.memory, known ? live : NULL, COORD_LIVE_WORDS);
     return true;
 }
 
@@ -73,7 +77,7 @@ const struct outbox *service_steward_packet(struct service *s, const void *data,
 {
     assert(service_is_for_steward(s, data, len));
     outbox_clear(s->steward.out);
-    if (runs(s, now) && lend_lives(s)) {
+    if (runs(s, now) && lend_lives(s, now)) {
         design_of(s)->steward_packet(s->steward.memory, data, len, now, s->steward.out);
         take_lives(s);
     }
@@ -84,7 +88,7 @@ const struct outbox *service_steward_packet(struct service *s, const void *data,
 
 void service_steward_tick(struct service *s, uint64_t now)
 {
-    if (!runs(s, now) || !lend_lives(s))
+    if (!runs(s, now) || !lend_lives(s, now))
         return;
     outbox_clear(s->steward.out);
     design_of(s)->steward_tick(s->steward.memory, now, s->steward.out);

@@ -281,7 +281,7 @@ int session_assign(struct seat *node, uint64_t proof, uint64_t lease_ns, struct 
 
 /* ---- ending ---- */
 
-int session_close(const struct seat *seat)
+ONCE int session_close(const struct seat *seat)
 {
     struct session *me = seat->me;
     uint64_t lease;

@@ -35,18 +35,19 @@ struct memnode {
     bool ready;
     uint32_t next_client; /* numbers are given in turn, so that one is used again late */
     struct verbs_client *clients, *made;
+    struct memnode_from *connected_from; /* by client's number */
     struct park *parks;
     uint32_t parked, woken_first, woken_last;
     uint32_t watch[WATCH_BUCKETS];
     uint64_t tick_ns;
     struct memnode_counts counts;
 };
-static_assert(sizeof(struct verbs_client) + MEMNODE_PARKS * sizeof(struct park) <= 4096,
-              "a client costs the node no more than 4 KiB");
+#define CLIENT_BYTES (sizeof(struct verbs_client) + sizeof(struct memnode_from) + MEMNODE_PARKS * sizeof(struct park))
+static_assert(CLIENT_BYTES <= 4096, "a client costs the node no more than 4 KiB");
 
 uint64_t memnode_bytes_per_client(void)
 {
-    return sizeof(struct verbs_client) + MEMNODE_PARKS * sizeof(struct park);
+    return CLIENT_BYTES;
 }
 
 /* ---- memory, by the CPU's atomics ---- */
@@ -352,11 +353,24 @@ static uint32_t on_fence(struct memnode *n, struct verbs_fence *f)
 
 /* ---- connecting ---- */
 
-static struct verbs_client *number_for(struct memnode *n, uint64_t nonce)
+/* Other machines can connect then, however many clients this one makes up. */
+static bool has_share(const struct memnode *n, uint32_t clients)
 {
-    for (uint32_t i = 0; i < n->p.clients; i++)
-        if (verbs_connected(&n->clients[i]) && n->clients[i].nonce == nonce)
+    return n->p.same_machine && clients >= (n->p.clients + 1) / 2;
+}
+
+static struct verbs_client *number_for(struct memnode *n, uint64_t nonce, const struct memnode_from *from)
+{
+    uint32_t of_machine = 0;
+    for (uint32_t i = 0; i < n->p.clients; i++) {
+        if (!verbs_connected(&n->clients[i]))
+            continue;
+        if (n->clients[i].nonce == nonce)
             return &n->clients[i];
+        of_machine += n->p.same_machine && n->p.same_machine(&n->connected_from[i], from);
+    }
+    if (has_share(n, of_machine))
+        return NULL;
     for (uint32_t i = 0; i < n->p.clients; i++) {
         uint32_t number = (n->next_client + i) % n->p.clients;
         struct verbs_client *c = &n->clients[number];
@@ -380,18 +394,24 @@ static void begin_life(struct verbs_client *c, uint64_t nonce, uint64_t tag, uin
     __atomic_store_n(&c->life, c->life + 1, __ATOMIC_RELEASE);
 }
 
-static uint32_t on_connect(struct memnode *n, struct verbs_connect *k, uint64_t now_ns, uint64_t random)
+static uint32_t on_connect(struct memnode *n, struct verbs_connect *k, const struct memnode_from *from, uint64_t now_ns,
+                           uint64_t random)
 {
     if (k->head.len != sizeof *k || !k->nonce || k->name[VERBS_NAME_LEN - 1])
         return malformed(n, &k->head);
-    if (strcmp(k->name, n->p.space) != 0)
+    if (strcmp(k->name, n->p.space) != 0) {
+        n->counts.foreign++;
         return answer(&k->head, VERBS_UNKNOWN);
+    }
     if (!n->ready)
         return answer(&k->head, VERBS_AGAIN);
-    struct verbs_client *c = number_for(n, k->nonce);
-    if (!c)
+    struct verbs_client *c = number_for(n, k->nonce, from);
+    if (!c) {
+        n->counts.full++;
         return answer(&k->head, VERBS_FULL);
+    }
     if (!verbs_connected(c)) { /* else it is this client, which asks again */
+        n->connected_from[c - n->clients] = *from;
         begin_life(c, k->nonce, random | 1, n->p.ended ? k->bytes : 0, now_ns);
         n->counts.connects++;
     }
@@ -466,7 +486,7 @@ uint32_t memnode_packet(struct memnode *n, void *packet, uint32_t len, const str
         h->version = VERBS_VERSION;
         return answer(h, VERBS_OTHER);
     }
-    return connects ? on_connect(n, packet, now_ns, random) : of_client(n, h, from, now_ns);
+    return connects ? on_connect(n, packet, from, now_ns, random) : of_client(n, h, from, now_ns);
 }
 
 void memnode_tick(struct memnode *n, uint64_t now_ns)
@@ -499,9 +519,11 @@ struct memnode *memnode_new(const struct memnode_params *p)
     struct memnode *n = calloc(1, sizeof *n);
     struct park *parks = calloc((size_t)p->clients * MEMNODE_PARKS, sizeof *parks);
     struct verbs_client *made = p->table ? NULL : calloc(p->clients, sizeof *made);
-    if (!n || !parks || (!made && !p->table)) {
+    struct memnode_from *connected_from = calloc(p->clients, sizeof *connected_from);
+    if (!n || !parks || !connected_from || (!made && !p->table)) {
         free(n);
         free(parks);
+        free(connected_from);
         free(made);
         return NULL;
     }
@@ -510,6 +532,7 @@ struct memnode *memnode_new(const struct memnode_params *p)
     n->made = made;
     n->clients = made ? made : p->table;
     n->parks = parks;
+    n->connected_from = connected_from;
     n->woken_first = n->woken_last = NONE;
     for (unsigned i = 0; i < WATCH_BUCKETS; i++)
         n->watch[i] = NONE;
@@ -521,6 +544,7 @@ void memnode_free(struct memnode *n)
     if (!n)
         return;
     free(n->made);
+    free(n->connected_from);
     free(n->parks);
     free(n);
 }

@@ -20,13 +20,14 @@ struct memnode_counts {
     uint64_t forged;          /* with a wrong tag */
     uint64_t malformed;
     uint64_t foreign; /* of another space, version or feature */
+    uint64_t full;    /* CONNECTs of senders that have their share of the numbers, or when no number was free */
     uint64_t waits, wakes;
     uint64_t connects, fences, leaves, silent;
 };
 
 struct memnode;
 
-/* Where a packet came from, as its driver has it: nothing here looks into it. */
+/* Where a packet came from, as its driver has it: nothing here looks into it but memnode_params.same_machine. */
 struct memnode_from {
     uint64_t opaque[3];
 };
@@ -44,6 +45,8 @@ struct memnode_params {
     struct verbs_client *table; /* `clients` of them, zero; null: the node makes its own */
     /* Whether a process on this machine has ended. Null: no client may use the memory directly. */
     bool (*ended)(uint64_t process);
+    /* Whether two packets came from one machine, which has at most half of the clients then. Null: one machine may have all. */
+    bool (*same_machine)(const struct memnode_from *a, const struct memnode_from *b);
     /* Shuts a client out where verbs do not come as packets: no verb of it takes effect when this returns. Null: they do. */
     void (*shut)(void *ctx, uint32_t client);
     void *ctx;

@@ -13,6 +13,11 @@
  *                                                         REFUSED   nonce, code, stamp: how long to wait before asking again
  *   LEASE    stamp (also to servers)                      LEASED    stamp
  *
+ *   a host to a server, when there is a new term          and back
+ *   HOLD     nonce, mode, token, count: a hold that the   KNOWN     nonce, stamp; code: 0, or the server does not take it
+ *            switch of an earlier term granted; stamp;
+ *            life: the new term; pushed: life of the server
+ *
  *   switch to server                                      and back
  *   ACQUIRE, CANCEL, RELEASE passed on: FORWARDED,        PUSH      round, pushed: one request of q2, with its client
  *            round, count; OVERFLOW: buffer only (4.3)              stamp: the life of its host
@@ -31,7 +36,7 @@
  *   switch or server to the steward                       and back
  *   BEAT     stamp; what the latest TERM said;            TERM      stamp; ticket: life of the sender of BEAT; life: term of the
  *            ticket: life of the steward that it follows            active switch, round: its number, pushed: its life;
- *                                                                   count slots follow
+ *                                                                   count slots follow, and with HOSTS the hosts that there are
  *                                                         FOLLOW    ticket: the same. TERMs of earlier stewards are void
  *   a switch that is not active, to a host
  *   ELSEWHERE  life, round: term and number of the active switch
@@ -94,6 +99,8 @@ enum netlock_type {
     NETLOCK_PROBE, /* see designs/netlock/deadlock.h */
     NETLOCK_CHASE,
     NETLOCK_FOLLOW,
+    NETLOCK_HOLD,
+    NETLOCK_KNOWN,
     NETLOCK_TYPES
 };
 
@@ -113,8 +120,10 @@ enum netlock_type {
 
 #define NETLOCK_BEAT_EMPTY 1u  /* BEAT of a switch that was to retire: its queues are empty, and will stay so */
 #define NETLOCK_BEAT_LEASED 2u /* BEAT: has a lease from a steward */
+#define NETLOCK_BEAT_BRIEF 4u  /* BEAT of a switch: takes a short lease if it has a backup, and understands HOSTS */
 #define NETLOCK_TERM_CLEAN 1u  /* TERM: no client holds anything from the term before */
 #define NETLOCK_TERM_RETIRE 2u /* TERM: the queues of the active switch are to drain */
+#define NETLOCK_TERM_HOSTS 4u  /* TERM: names the hosts that there are; no other holds anything from a term before */
 
 #define NETLOCK_SLOT_BITS 20u /* of a nonce: which of its host's requests; above: a serial number, whose lowest bit is 0 */
 #define NETLOCK_SERIAL_STEP (UINT64_C(2) << NETLOCK_SLOT_BITS)
@@ -149,6 +158,7 @@ enum netlock_refusal {
     NETLOCK_MOVING,   /* try: readers have it, and it is just moving or overflows: ask once more */
     NETLOCK_POLICY,   /* no such priority or tenant */
     NETLOCK_DEADLOCK, /* CONVERT: another reader wants to write, too; STAY: it is as it was */
+    NETLOCK_LATE,     /* KNOWN: the hold has ended, or other requests may have been granted since */
 };
 
 /* Body of a REPORT: how often a lock was asked for since the last one, and by how many at once. */
@@ -171,6 +181,9 @@ struct netlock_slot {
     uint32_t life;  /* of that server */
     uint32_t first; /* no server has had them before */
 };
+
+/* Body of a TERM with HOSTS, behind the slots: bit m of word m / 64 is host m. Where there are more machines, none are named. */
+#define NETLOCK_HOST_WORDS 16u
 
 enum netlock_command_kind {
     NETLOCK_COMMAND_STATUS = 1,

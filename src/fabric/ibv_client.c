@@ -66,8 +66,8 @@ static int open_dock(struct ibv_end *e, const struct verbs_way *way)
     return rc ? explain(rc, "no route to the node: %s", strerror(-rc)) : ibv_dock_open(&e->dock, NULL, from);
 }
 
-int ibv_end_open(const struct verbs_way *way, const struct rdma_port *like, struct flight_buffers *buffers, struct rdma_port **out,
-                 struct verbs_way *mine)
+ONCE int ibv_end_open(const struct verbs_way *way, const struct rdma_port *like, struct flight_buffers *buffers,
+                      struct rdma_port **out, struct verbs_way *mine)
 {
     struct ibv_end *e = calloc(1, sizeof *e);
     (void)like;

@@ -228,7 +228,7 @@ static int explain_search(const struct search *s)
         s->device ? " " : "", s->device ? s->device : "", ip);
 }
 
-int ibv_dock_open(struct ibv_dock *d, const char *device, struct net_addr at)
+ONCE int ibv_dock_open(struct ibv_dock *d, const char *device, struct net_addr at)
 {
     struct search s = {.device = device, .at = at};
     int rc = ibv_need(), count = 0;

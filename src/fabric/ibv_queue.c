@@ -14,7 +14,7 @@
 
 #define SERVES (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 
-int ibv_queue_make(const struct ibv_dock *d, struct ibv_cq *cq, bool serves, struct ibv_qp **out)
+ONCE int ibv_queue_make(const struct ibv_dock *d, struct ibv_cq *cq, bool serves, struct ibv_qp **out)
 {
     struct ibv_qp_init_attr init = {.send_cq = cq,
                                     .recv_cq = cq,

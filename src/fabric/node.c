@@ -91,7 +91,7 @@ void node_flush(struct fab_node *n)
 }
 
 /* The request that verbs are added to. Waits for its place in the window. *now: the time; read again after a wait. */
-static int open_request(struct fab_node *n, uint64_t *now, uint64_t until, struct node_request **out)
+ONCE static int open_request(struct fab_node *n, uint64_t *now, uint64_t until, struct node_request **out)
 {
     while (!n->open && n->next - n->base >= VERBS_WINDOW && !n->dead) {
         if (*now >= until)

@@ -167,7 +167,7 @@ static const struct fab_node_io udp_io = {
     .pending = pending,
 };
 
-int node_udp_open(struct node_udp *u, struct net_addr to, struct net_addr from)
+ONCE int node_udp_open(struct node_udp *u, struct net_addr to, struct net_addr from)
 {
     struct udp socket;
     union net_name there = {0};

@@ -225,7 +225,7 @@ static int open_parts(struct ofi_port *p, bool sleeps)
 }
 
 /* By its info, which goes with it. */
-static int open_port(struct ofi_port *p, const char *provider, bool sleeps)
+ONCE static int open_port(struct ofi_port *p, const char *provider, bool sleeps)
 {
     /* The target's process executes a message of ofi_rxm as a whole. Of others that is not known. */
     p->ranges = strstr(p->info->fabric_attr->prov_name, "ofi_rxm") ? (unsigned)p->info->tx_attr->rma_iov_limit : 1;
@@ -245,7 +245,8 @@ static int open_port(struct ofi_port *p, const char *provider, bool sleeps)
     return rc;
 }
 
-int ofi_port_open(struct ofi_port *p, const char *provider, const struct verbs_way *way, const struct net_addr *at, bool sleeps)
+ONCE int ofi_port_open(struct ofi_port *p, const char *provider, const struct verbs_way *way, const struct net_addr *at,
+                       bool sleeps)
 {
     *p = (struct ofi_port){0};
     int rc = need_library();

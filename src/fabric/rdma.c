@@ -502,8 +502,8 @@ static int first_port(struct fab_rdma *o, uint64_t deadline)
     return o->kind->connect(o->port, &o->way);
 }
 
-int fab_rdma_open(const struct verbs_way *way, uint64_t size, const struct fab_rdma_io *io, uint64_t deadline,
-                  struct fab_rdma **out)
+ONCE int fab_rdma_open(const struct verbs_way *way, uint64_t size, const struct fab_rdma_io *io, uint64_t deadline,
+                       struct fab_rdma **out)
 {
     struct fab_rdma *o = calloc(1, sizeof *o);
     void *buffers = NULL;

@@ -128,44 +128,57 @@ static int sleep_on_first(struct futex_waitv *first, uint64_t deadline)
     return rc < 0 && errno == ETIMEDOUT && deadline <= slice ? -ETIMEDOUT : 0;
 }
 
-HANDOVER int fab_shm_sleep(struct futex_waitv *waits, unsigned n, uint64_t deadline)
+/* Without a futex. */
+ONCE static int sleep_until(uint64_t deadline)
 {
     struct timespec until = to_timespec(deadline);
-    if (!n) {
-        int rc = clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
-        return rc == EINTR ? 0 : -ETIMEDOUT;
-    }
-    long rc = syscall(SYS_futex_waitv, waits, n, 0, deadline == DEADLINE_NEVER ? NULL : &until, CLOCK_MONOTONIC);
-    if (rc >= 0)
-        return 0;
-    if (errno == ETIMEDOUT)
+    int rc = clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+    return rc == EINTR ? 0 : -ETIMEDOUT;
+}
+
+/* What a sleep ended with, but for a wake. */
+__attribute__((noinline, cold)) static int slept(long rc, struct futex_waitv *waits, uint64_t deadline)
+{
+    if (rc == -ETIMEDOUT)
         return -ETIMEDOUT;
-    if (errno == ENOSYS)
+    if (rc == -ENOSYS)
         return sleep_on_first(&waits[0], deadline);
-    assert(errno == EAGAIN || errno == EINTR || errno == EWOULDBLOCK || errno == ENOMEM ||
-           errno == EFAULT); /* the file was made shorter: the next look at it tells (client/segment_guard.h) */
+    assert(rc == -EAGAIN || rc == -EINTR || rc == -EWOULDBLOCK || rc == -ENOMEM ||
+           rc == -EFAULT); /* the file was made shorter: the next look at it tells (client/segment_guard.h) */
     return 0;
+}
+
+INLINED int sleep_on(struct futex_waitv *waits, unsigned n, uint64_t deadline)
+{
+    if (!n)
+        return sleep_until(deadline);
+    struct timespec until = to_timespec(deadline);
+    uintptr_t timeout = deadline == DEADLINE_NEVER ? 0 : (uintptr_t)&until;
+    long rc = fab_shm_call(SYS_futex_waitv, (uintptr_t)waits, n, 0, timeout, CLOCK_MONOTONIC);
+    return likely(rc >= 0) ? 0 : slept(rc, waits, deadline);
+}
+
+int fab_shm_sleep(struct futex_waitv *waits, unsigned n, uint64_t deadline)
+{
+    return sleep_on(waits, n, deadline);
 }
 
 /* The conditions of most waits: the lock's word, and the life of its holder. */
 #define FEW_CONDS 2
 
-HANDOVER static int arm_and_sleep(struct fab_ep *ep, const struct fab_cond *conds, struct futex_waitv *waits, unsigned n,
-                                  uint64_t deadline)
+/* False: a condition no longer holds. */
+static bool arm(struct fab_ep *ep, const struct fab_cond *conds, struct futex_waitv *waits, unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
         if (!fab_shm_arm(ep, &conds[i], &waits[i]))
-            return 0;
-    int rc = fab_shm_sleep(waits, n, deadline);
-    if (n)
-        __builtin_prefetch(fab_shm_ptr(ep, conds[0].addr), 1); /* the word that the caller looks at next */
-    return rc;
+            return false;
+    return true;
 }
 
 __attribute__((noinline)) static int sleep_on_many(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline)
 {
     struct futex_waitv waits[FAB_CONDS_MAX];
-    return arm_and_sleep(ep, conds, waits, n, deadline);
+    return arm(ep, conds, waits, n) ? fab_shm_sleep(waits, n, deadline) : 0;
 }
 
 HANDOVER static int shm_wait(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline)
@@ -181,7 +194,12 @@ HANDOVER static int shm_wait(struct fab_ep *ep, const struct fab_cond *conds, un
     if (n > FEW_CONDS)
         return sleep_on_many(ep, conds, n, deadline);
     struct futex_waitv waits[FEW_CONDS]; /* a small frame: a waiter that was woken finds its stack cold */
-    return arm_and_sleep(ep, conds, waits, n, deadline);
+    if (!arm(ep, conds, waits, n))
+        return 0;
+    int rc = sleep_on(waits, n, deadline);
+    if (n)
+        __builtin_prefetch(fab_shm_ptr(ep, conds[0].addr), 1); /* the word that the caller looks at next */
+    return rc;
 }
 
 HANDOVER int fab_shm_wake(struct fab_ep *ep, fab_addr addr, uint64_t mask, unsigned n)

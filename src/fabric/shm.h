@@ -5,6 +5,7 @@
 
 #include "fabric/fabric.h"
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -37,10 +38,25 @@ static inline uint32_t *fab_shm_half(void *word, uint64_t mask)
     return (uint32_t *)word + (mask >> 32 ? 1 : 0);
 }
 
+/* A system call without the C library between: its page, its table entry and errno are cold where a waiter is woken. The result, or
+ * a negative error. */
+INLINED long fab_shm_call(long number, uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d, uintptr_t e)
+{
+#if defined __x86_64__
+    register uintptr_t fourth __asm__("r10") = d, fifth __asm__("r8") = e;
+    long rc;
+    __asm__ volatile("syscall" : "=a"(rc) : "0"(number), "D"(a), "S"(b), "d"(c), "r"(fourth), "r"(fifth) : "rcx", "r11", "memory");
+    return rc;
+#else
+    long rc = syscall(number, a, b, c, d, e);
+    return rc < 0 ? -errno : rc;
+#endif
+}
+
 /* fab_shm_wake at a word that was looked up before. */
 static inline int fab_shm_wake_word(void *word, uint64_t mask, unsigned n)
 {
-    return (int)syscall(SYS_futex, fab_shm_half(word, mask), FUTEX_WAKE, n, NULL, NULL, 0);
+    return (int)fab_shm_call(SYS_futex, (uintptr_t)fab_shm_half(word, mask), FUTEX_WAKE, n, 0, 0);
 }
 
 int fab_shm_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof);

@@ -131,6 +131,7 @@ static const char *const netlock_types[FIGURES_TYPES] = {
     [NETLOCK_CONVERT] = "convert",     [NETLOCK_STAY] = "stay",
     [NETLOCK_CONVERTED] = "converted", [NETLOCK_PROBE] = "probe",
     [NETLOCK_CHASE] = "chase",         [NETLOCK_FOLLOW] = "follow",
+    [NETLOCK_HOLD] = "hold",           [NETLOCK_KNOWN] = "known",
 };
 
 static const struct {
@@ -260,6 +261,8 @@ static const struct row rows[] = {
     {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"forged\"", counts.forged)},
     {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"untagged\"", untagged)},
     {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"bad\"", counts.malformed)},
+    {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"unreadable\"", strays)},
+    {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"limited\"", counts.full)},
     {"pawl_dropped_packets_total", "", COUNTER, ML("reason=\"alien\"", counts.foreign)},
 };
 /* clang-format on */

@@ -45,7 +45,7 @@ struct granter_figures {
 };
 
 struct memory_figures {
-    uint64_t ready, life, clients, bytes, untagged;
+    uint64_t ready, life, clients, bytes, untagged, strays;
     struct memnode_counts counts;
 };
 

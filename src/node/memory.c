@@ -159,6 +159,14 @@ static bool process_ended(uint64_t process)
     return !fab_shm_gone(process, 0);
 }
 
+static bool same_machine(const struct memnode_from *a, const struct memnode_from *b)
+{
+    struct net_addr of[2];
+    memcpy(&of[0], a, sizeof of[0]);
+    memcpy(&of[1], b, sizeof of[1]);
+    return net_addr_same_ip(of[0], of[1]);
+}
+
 static int make_node(struct memory_node *m, uint32_t clients)
 {
     uint32_t caps = m->p.layout.caps;
@@ -177,7 +185,8 @@ static int make_node(struct memory_node *m, uint32_t clients)
         .bytes = m->care.header.total_bytes,
         .table = m->place.table,
         .mistakes = m->p.mistakes,
-        .ended = m->p.local ? process_ended : NULL};
+        .ended = m->p.local ? process_ended : NULL,
+        .same_machine = same_machine};
     m->node = memnode_new(&node);
     return m->node ? 0 : explain(-ENOMEM, "out of memory for %u clients", clients);
 }
@@ -200,7 +209,7 @@ int memory_node_open(struct memory_node *m, const struct memory_node_params *p)
     uint32_t clients = (uint32_t)min_u64(2 * m->p.layout.sessions + CLIENTS_SPARE, MEMNODE_CLIENTS_MAX);
     m->clients = clients;
     net_addr_print(p->at, at);
-    if (is_keyed(m) && p->home && !p->home->untagged)
+    if (is_keyed(m) && p->home && !p->home->drops)
         return explain(
             -PAWL_ENOTSUP,
             "with --on ofi and verbs no program checks tags: use a network of the rack's own and --insecure without --key, "
@@ -262,12 +271,15 @@ static uint32_t answer_other(struct memory_node *m, void *packet, uint32_t len, 
     if (len >= sizeof *h && len <= PACKET_MAX && packet_readable(h) && h->family == PACKET_ECHO) {
         bool asks = h->type == ECHO_ASK;
         h->type = ECHO_BACK;
+        m->strays += !asks;
         return asks ? len : 0;
     }
     const struct coord_packet *ask = coord_check(packet, len, 0);
     if (!ask || (ask->head.type != COORD_JOIN && ask->head.type != COORD_WHO && ask->head.type != COORD_RULES &&
-                 ask->head.type != COORD_SPACE))
+                 ask->head.type != COORD_SPACE)) {
+        m->strays++;
         return 0;
+    }
     struct coord_packet answer;
     coord_make(&answer, COORD_REFUSED, m->p.space, &m->identity, ask->head.nonce);
     bool other = *ask->space && strncmp(ask->space, m->p.space, sizeof ask->space); /* empty: of any */
@@ -295,17 +307,39 @@ static void send_wakes(struct memory_node *m)
     }
 }
 
-static uint64_t untagged(const struct memory_node *m)
+/* All but how many clients there are, which takes a look at each. */
+static struct memory_figures figures_of(const struct memory_node *m)
 {
-    return m->untagged + (m->owners && m->p.home ? m->p.home->untagged(m->p.home->ctx) : 0);
+    struct memory_drops by_home = {0};
+    struct memnode_counts c = *memnode_counts(m->node);
+    if (m->p.home && m->p.home->drops)
+        m->p.home->drops(m->p.home->ctx, &by_home);
+    c.forged += by_home.forged;
+    c.foreign += by_home.foreign;
+    c.malformed += by_home.malformed;
+    c.dropped += by_home.late;
+    c.refused += by_home.refused;
+    return (struct memory_figures){.ready = m->ready,
+                                   .life = m->place.life,
+                                   .bytes = m->care.header.total_bytes,
+                                   .untagged = m->untagged + by_home.untagged,
+                                   .strays = m->strays,
+                                   .counts = c};
+}
+
+/* Those that the log tells of; a client's request that comes late is none. */
+static uint64_t refusals(const struct memory_figures *f)
+{
+    return f->counts.refused + f->counts.forged + f->counts.malformed + f->counts.foreign + f->counts.full + f->untagged +
+           f->strays;
 }
 
 /* The node is free of I/O: its counts tell what happened to its clients. */
 static void watch_clients(struct memory_node *m, uint64_t now)
 {
-    const struct memnode_counts *c = memnode_counts(m->node), *b = &m->said;
-    uint64_t withheld, bare = untagged(m), refused = c->refused + c->forged + c->malformed + c->foreign + bare,
-                       before = b->refused + b->forged + b->malformed + b->foreign + m->untagged_said;
+    const struct memory_figures f = figures_of(m);
+    const struct memnode_counts *c = &f.counts, *b = &m->said.counts;
+    uint64_t withheld;
     bool changed = c->connects != b->connects || c->leaves != b->leaves || c->fences != b->fences || c->silent != b->silent;
     if (changed && log_may(&m->changing, now, &withheld)) {
         bool lost = c->fences != b->fences || c->silent != b->silent;
@@ -314,22 +348,26 @@ static void watch_clients(struct memory_node *m, uint64_t now)
                   LOG_NUMBER("connected", c->connects - b->connects), LOG_NUMBER("left", c->leaves - b->leaves),
                   LOG_NUMBER("fenced", c->fences - b->fences), LOG_NUMBER("silent", c->silent - b->silent),
                   LOG_TEXT("why", lost ? "they were silent for two leases, or others fenced them" : "they connected or left"));
-        m->said.connects = c->connects;
-        m->said.leaves = c->leaves;
-        m->said.fences = c->fences;
-        m->said.silent = c->silent;
+        m->said.counts.connects = c->connects;
+        m->said.counts.leaves = c->leaves;
+        m->said.counts.fences = c->fences;
+        m->said.counts.silent = c->silent;
     }
-    if (refused == before || !log_may(&m->refusing, now, &withheld))
+    if (refusals(&f) == refusals(&m->said) || !log_may(&m->refusing, now, &withheld))
         return;
-    log_event(LOG_LEVEL_WARNING, "packets dropped", LOG_TEXT("space", m->p.space), LOG_NUMBER("refused", c->refused - b->refused),
-              LOG_NUMBER("forged", c->forged - b->forged), LOG_NUMBER("untagged", bare - m->untagged_said),
-              LOG_NUMBER("malformed", c->malformed - b->malformed), LOG_NUMBER("foreign", c->foreign - b->foreign),
-              LOG_TEXT("why", "their senders were shut out, or they are malformed or of another space"));
-    m->said.refused = c->refused;
-    m->said.forged = c->forged;
-    m->said.malformed = c->malformed;
-    m->said.foreign = c->foreign;
-    m->untagged_said = bare;
+    log_event(
+        LOG_LEVEL_WARNING, "packets dropped", LOG_TEXT("space", m->p.space), LOG_NUMBER("refused", c->refused - b->refused),
+        LOG_NUMBER("forged", c->forged - b->forged), LOG_NUMBER("untagged", f.untagged - m->said.untagged),
+        LOG_NUMBER("malformed", c->malformed - b->malformed), LOG_NUMBER("foreign", c->foreign - b->foreign),
+        LOG_NUMBER("limited", c->full - b->full), LOG_NUMBER("unreadable", f.strays - m->said.strays),
+        LOG_TEXT("why", "their senders were shut out or have their share of clients, or they are malformed or of another space"));
+    m->said.untagged = f.untagged;
+    m->said.strays = f.strays;
+    m->said.counts.refused = c->refused;
+    m->said.counts.forged = c->forged;
+    m->said.counts.malformed = c->malformed;
+    m->said.counts.foreign = c->foreign;
+    m->said.counts.full = c->full;
 }
 
 static void look_around(struct memory_node *m, uint64_t now)
@@ -353,15 +391,8 @@ static void look_around(struct memory_node *m, uint64_t now)
 
 static void publish(struct memory_node *m)
 {
-    struct figures_part p = {.kind = FIGURES_MEMORY,
-                             .ready = m->ready,
-                             .at = m->udp.at,
-                             .memory = {.ready = m->ready,
-                                        .life = m->place.life,
-                                        .clients = memnode_clients(m->node),
-                                        .bytes = m->care.header.total_bytes,
-                                        .untagged = untagged(m),
-                                        .counts = *memnode_counts(m->node)}};
+    struct figures_part p = {.kind = FIGURES_MEMORY, .ready = m->ready, .at = m->udp.at, .memory = figures_of(m)};
+    p.memory.clients = memnode_clients(m->node);
     snprintf(p.space, sizeof p.space, "%s", m->p.space);
     snprintf(p.design, sizeof p.design, "%s", m->p.layout.design->name);
     figures_publish(&m->board, &p);
@@ -425,7 +456,8 @@ static uint32_t one_packet(struct memory_node *m, uint8_t *data, uint32_t len, c
 static uint32_t execute(struct memory_node *m, uint8_t *data, uint32_t len, const struct memnode_from *from, uint64_t now)
 {
     const struct verbs_head *h = (const struct verbs_head *)(const void *)data;
-    if (m->p.home && (h->type == VERBS_BATCH || h->type == VERBS_WAIT || h->type == VERBS_ATTACH))
+    bool attaches = h->type == VERBS_ATTACH && m->p.home && m->p.home->can & VERBS_CAN_FABRIC;
+    if (attaches || (m->p.home && (h->type == VERBS_BATCH || h->type == VERBS_WAIT)))
         return m->p.home->execute(m->p.home->ctx, data, len);
     return memnode_packet(m->node, data, len, from, now, h->type == VERBS_CONNECT ? world_random(&world_real) : 0);
 }

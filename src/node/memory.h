@@ -40,6 +40,12 @@ struct memory_place {
     uint32_t life;               /* then in that life */
     struct memory_owner *owners; /* by client's number; null: packets are not tagged */
 };
+
+/* Datagrams that the home's program refused by itself. */
+struct memory_drops {
+    uint64_t untagged, forged, foreign, malformed, late, refused; /* as in memnode_counts; late: dropped there */
+};
+
 struct memory_home {
     void *ctx;
     uint32_t caps; /* FAB_* */
@@ -50,7 +56,7 @@ struct memory_home {
     void (*tend)(void *ctx, uint64_t now);                      /* every look; null: clients look after each other */
     uint32_t can;                                               /* enum verbs_can, beside those of the capabilities */
     void (*close)(void *ctx);
-    uint64_t (*untagged)(void *ctx); /* datagrams that it refused, since their tags were wrong; null: it checks no tags */
+    void (*drops)(void *ctx, struct memory_drops *out); /* null: it checks no tags */
     const char *pinned; /* a map of the kernel that is the memory, and that clients on this machine map, too; null: none */
     bool takes_memory;  /* memory_need.memory; with neither, clients on this machine cannot map it */
 };
@@ -79,11 +85,12 @@ struct memory_node {
     struct memnode *node;
     struct memory_owner *owners; /* by client's number; null: packets are not tagged */
     uint32_t clients;
-    uint64_t untagged, untagged_said; /* packets that were dropped, since their tag is missing or wrong, or another client's */
+    uint64_t untagged; /* packets that were dropped, since their tag is missing or wrong, or another client's */
+    uint64_t strays;   /* and that are of no kind that a memory node knows */
     uint64_t silent_until_ns;
     bool ready;
     uint64_t tick_ns;
-    struct memnode_counts said; /* as the log has them */
+    struct memory_figures said; /* as the log has them */
     struct log_limit changing, refusing;
     struct figures_board board;
 };

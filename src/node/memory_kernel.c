@@ -145,11 +145,19 @@ static uint32_t execute(void *ctx, void *packet, uint32_t len)
     return len;
 }
 
-static uint64_t untagged(void *ctx)
+static void drops(void *ctx, struct memory_drops *out)
 {
     const struct memory_kernel *k = ctx;
     struct plane_counters c;
-    return k->plane && !plane_count(k->plane, &c) ? c.reason[PLANE_UNTAGGED] : 0;
+    *out = (struct memory_drops){0};
+    if (!k->plane || plane_count(k->plane, &c))
+        return;
+    *out = (struct memory_drops){.untagged = c.reason[PLANE_UNTAGGED],
+                                 .forged = c.reason[PLANE_UNKNOWN] + c.reason[PLANE_EPOCH],
+                                 .foreign = c.reason[PLANE_ALIEN],
+                                 .malformed = c.reason[PLANE_SHORT] + c.reason[PLANE_CHECKSUM] + c.reason[PLANE_TYPE],
+                                 .late = c.reason[PLANE_OUTDATED] + c.reason[PLANE_CONTENDED],
+                                 .refused = c.reason[PLANE_REFUSED]};
 }
 
 static void report_end(const struct memory_kernel *k)
@@ -181,6 +189,6 @@ struct memory_home memory_kernel_home(struct memory_kernel *k)
                                 .begin = attach_all,
                                 .execute = execute,
                                 .close = close_memory,
-                                .untagged = untagged,
+                                .drops = drops,
                                 .pinned = k->pins ? k->pinned : NULL};
 }

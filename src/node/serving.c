@@ -8,7 +8,8 @@
 
 #define JOIN_NS (30 * NS_PER_S) /* as long as 'pawl serve --join' */
 
-int pawl_serve(const char *where, const char *at, pawl_apply apply, void *ctx, void (*ready)(void *ctx), const volatile int *stop)
+ONCE int pawl_serve(const char *where, const char *at, pawl_apply apply, void *ctx, void (*ready)(void *ctx),
+                    const volatile int *stop)
 {
     static const char scheme[] = "pawl://";
     struct net_where w;

@@ -124,7 +124,7 @@ static int take_room(struct station *s, uint64_t switch_locks)
     return 0;
 }
 
-int station_adopt(struct station *s, const struct member *m, const struct station_params *p)
+ONCE int station_adopt(struct station *s, const struct member *m, const struct station_params *p)
 {
     memset(s, 0, sizeof *s);
     s->member = *m;

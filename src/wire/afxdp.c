@@ -305,7 +305,7 @@ static void close_lane(struct lane *l)
         munmap(l->memory, UINT64_C(2) * FRAMES * FRAME);
 }
 
-static int open_lane(struct afxdp *a, uint32_t queue, char why[AFXDP_WHY])
+ONCE static int open_lane(struct afxdp *a, uint32_t queue, char why[AFXDP_WHY])
 {
     struct lane *l = &a->lane[queue];
     *l = (struct lane){.fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0)};

@@ -11,6 +11,8 @@
 #include "tests/shm/space.h"
 #include "tests/trap.h"
 
+#include <pthread.h>
+#include <semaphore.h>
 #include <sys/prctl.h>
 
 #define KEYS 3
@@ -169,6 +171,37 @@ static void do_wait(void)
     end();
 }
 
+/* Another session of the process holds the lock until this one sleeps for it. The design may take the way of fast_wait. */
+static void *release_to_waiter(void *arg)
+{
+    pawl *p = space_open(&options);
+    pawl_grant g;
+    pawl_state now = {0};
+    CHECK_OK(pawl_lock(p, key(FREE_KEY), PAWL_EXCLUSIVE, &g));
+    sem_post(arg);
+    while (!now.waiters) {
+        nanosleep(&(struct timespec){.tv_nsec = NS_PER_MS / 4}, NULL);
+        CHECK_OK(pawl_query(p, key(FREE_KEY), &now));
+    }
+    CHECK_OK(pawl_unlock(p, &g));
+    return NULL;
+}
+
+static void do_wait_and_take(void)
+{
+    sem_t held;
+    pthread_t thread;
+    pawl_grant g;
+    pawl *p = victim_open();
+    CHECK(!sem_init(&held, 0, 0) && !pthread_create(&thread, NULL, release_to_waiter, &held));
+    sem_wait(&held);
+    pawl_key k = key(FREE_KEY);
+    begin();
+    if (!pawl_lock(p, k, PAWL_EXCLUSIVE, &g))
+        pawl_unlock(p, &g);
+    end();
+}
+
 /* Opening and closing happen in the library's thread; here they are done in this one, which can be stepped through. */
 static void do_session(void)
 {
@@ -207,6 +240,7 @@ static const struct operation {
     {"convert down and up", do_convert, 0, true},
     {"convert in vain", do_refused_upgrade, PAWL_SHARED, true},
     {"wait in vain", do_wait, PAWL_EXCLUSIVE, false},
+    {"wait and take", do_wait_and_take, 0, false},
     {"session", do_session, 0, false},
     {"forget and insert", do_insert, 0, false},
 };

@@ -76,6 +76,20 @@ static void in_use(void)
     use(NULL);
 }
 
+/* A program was refused the old segment, and another replaced it before the first asks whether it may be removed. */
+static void replaced_meanwhile(void)
+{
+    use(NULL);
+    CHECK_EQ(segment_remove_older(path), -ESTALE);
+    write_version(LAYOUT_VERSION - 1);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    CHECK_EQ(segment_remove_older(path), -EBUSY);
+    close(fd);
+    CHECK_EQ(segment_remove_older(path), 0);
+    CHECK_EQ(segment_remove_older(path), -ESTALE);
+    use(NULL);
+}
+
 /* All at once: one of them replaces it. */
 static void together(void)
 {
@@ -108,6 +122,7 @@ int main(void)
     CHECK_EQ(segment_place(where, path, sizeof path), 0);
     replaced();
     in_use();
+    replaced_meanwhile();
     for (unsigned i = 0; i < 10; i++)
         together();
     CHECK_EQ(unlink(path), 0);

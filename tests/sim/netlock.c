@@ -21,6 +21,7 @@ static const uint64_t kept[] = {
     821,  /* a term that was empty passed for clean, and left holds of the term before it */
     63,   /* a request for a moving lock was in flight to the switch, and part of a deadlock that was not found */
     314,  /* a lock was to be lent, and the server did not check again when the leases had ended */
+    532,  /* a server whose lock was another's by now converted a hold, with a token of a term that both had heard of */
 };
 
 /* The baseline: a word per lock in the switch; and locks that are divided among several switches. */

@@ -30,6 +30,8 @@ static struct verbs_head *head_of(struct packet *p)
     return (struct verbs_head *)(void *)p->bytes;
 }
 
+static bool (*same_machine)(const struct memnode_from *a, const struct memnode_from *b); /* of the nodes that are opened */
+
 static struct memnode *open_node(void)
 {
     const struct memnode_params p = {.space = "space",
@@ -39,7 +41,8 @@ static struct memnode *open_node(void)
                                      .clients = CLIENTS,
                                      .can = CAN,
                                      .memory = memory,
-                                     .bytes = BYTES};
+                                     .bytes = BYTES,
+                                     .same_machine = same_machine};
     struct memnode *n = memnode_new(&p);
     CHECK(n);
     memset(memory, 0, sizeof memory);
@@ -48,7 +51,7 @@ static struct memnode *open_node(void)
     return n;
 }
 
-static const struct memnode_from somewhere = {.opaque = {42, 43, 44}};
+static struct memnode_from somewhere = {.opaque = {42, 43, 44}};
 
 static int feed(struct memnode *n, struct packet *p)
 {
@@ -221,7 +224,7 @@ static void test_refused(void)
     CHECK_EQ(addition(n, &wrong, 1, &old), -1);
     wrong = a, wrong.head.version++;
     CHECK_EQ(addition(n, &wrong, 1, &old), -1);
-    CHECK_EQ(c->foreign, 3);
+    CHECK_EQ(c->foreign, 4);
     for (unsigned features = 0; features < 2; features++) { /* a client of another release is told so, and gets no number */
         struct packet p = {.len = sizeof(struct verbs_connect)};
         *head_of(&p) = (struct verbs_head){.magic = VERBS_MAGIC,
@@ -233,7 +236,7 @@ static void test_refused(void)
         CHECK_EQ(head_of(&p)->version, VERBS_VERSION);
         CHECK_EQ(head_of(&p)->life, 0);
     }
-    CHECK_EQ(c->foreign, 5);
+    CHECK_EQ(c->foreign, 6);
     CHECK_EQ(memory[0], 0);
     memnode_free(n);
 }
@@ -315,6 +318,39 @@ static void test_malformed(void)
     CHECK_EQ(memory[0], 0);
     CHECK_EQ(addition(n, &a, 1, &old), VERBS_OK); /* and nothing of it is in the way */
     memnode_free(n);
+}
+
+static bool same_first_word(const struct memnode_from *a, const struct memnode_from *b)
+{
+    return a->opaque[0] == b->opaque[0];
+}
+
+/* One machine has half of the clients at most: another one can connect. What it has, it keeps, and asks for again. */
+static void test_share(void)
+{
+    struct peer p, first;
+    same_machine = same_first_word;
+    struct memnode *n = open_node();
+    CHECK_EQ(connect_as(n, 1, "space", &first), VERBS_OK);
+    for (uint64_t i = 1; i < (CLIENTS + 1) / 2; i++)
+        CHECK_EQ(connect_as(n, 1 + i, "space", &p), VERBS_OK);
+    for (uint64_t i = 0; i < CLIENTS; i++)
+        CHECK_EQ(connect_as(n, 1000 + i, "space", &p), VERBS_FULL);
+    CHECK_EQ(memnode_counts(n)->full, CLIENTS);
+    CHECK_EQ(connect_as(n, 1, "space", &p), VERBS_OK);
+    CHECK_EQ(p.head.client, first.head.client);
+    somewhere.opaque[0]++;
+    CHECK_EQ(connect_as(n, 2000, "space", &p), VERBS_OK);
+    somewhere.opaque[0]--;
+    struct packet leave = {.len = sizeof(struct verbs_head)};
+    *head_of(&leave) = first.head;
+    head_of(&leave)->type = VERBS_LEAVE;
+    head_of(&leave)->len = sizeof(struct verbs_head);
+    head_of(&leave)->status = 0;
+    CHECK_EQ(feed(n, &leave), -1);
+    CHECK_EQ(connect_as(n, 3000, "space", &p), VERBS_OK);
+    memnode_free(n);
+    same_machine = NULL;
 }
 
 /* One word more than the reply cache has is refused, and as many are not: atomics, and READs before a change. A READ that no change
@@ -500,6 +536,7 @@ int main(void)
     test_verbs();
     test_once();
     test_refused();
+    test_share();
     test_malformed();
     test_cache_full();
     test_lives();

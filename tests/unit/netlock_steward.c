@@ -13,6 +13,8 @@
 #define FIRST_SERVER 5 /* its machine */
 #define LEASE_NS NS_PER_S
 #define OVER_NS (LEASE_NS + 2 * (LEASE_NS / LEASE_DRIFT_DIVISOR) + 1)
+#define BRIEF_NS (LEASE_NS / NETLOCK_BRIEF_SHARE) /* a lease of a switch that has a backup */
+#define BRIEF_OVER_NS (BRIEF_NS + 2 * (BRIEF_NS / LEASE_DRIFT_DIVISOR) + 1)
 #define LIFE 100
 
 static const struct rack_config config = {.space = 7,
@@ -30,6 +32,9 @@ static struct outbox out;
 static uint64_t now;
 static struct netlock_table said; /* by the latest answer */
 static uint8_t flags;
+static bool named;                /* it has a list of hosts: */
+static uint64_t hosts[NETLOCK_HOST_WORDS];
+static bool older; /* members are of a build that takes whole leases only */
 static uint32_t follows = LIFE; /* life of the steward that members follow */
 
 static const struct place original = {MACHINE_SWITCH, 0}, backup = {MACHINE_SWITCH, 1};
@@ -56,6 +61,8 @@ static bool beat_with(struct place from, uint32_t life, const struct netlock_tab
     outbox_clear(&out);
     struct netlock_packet *p = netlock_beat(&config, t, life, from, now, until, &out);
     p->flags |= more;
+    if (older)
+        p->flags &= (uint8_t)~NETLOCK_BEAT_BRIEF;
     p->ticket = follows;
     uint32_t len = out.packet[0].len;
     memcpy(packet, p, len);
@@ -73,6 +80,11 @@ static bool beat_with(struct place from, uint32_t life, const struct netlock_tab
     CHECK(a->head.from.machine == MACHINE_STEWARD && a->head.epoch == LIFE && a->stamp == now && a->ticket == life);
     CHECK_EQ(netlock_table_read(&config, a, out.packet[0].len, &said), 0);
     flags = a->flags;
+    const uint64_t *list = netlock_hosts_read(a, out.packet[0].len);
+    named = list;
+    if (named)
+        memcpy(hosts, list, sizeof hosts);
+    CHECK(named == !!(flags & NETLOCK_TERM_HOSTS));
     return true;
 }
 
@@ -201,7 +213,7 @@ static void server_lost(void)
 static void switch_lost(void)
 {
     begin_all(0);
-    now += OVER_NS - 1;
+    now += BRIEF_OVER_NS - 1;
     others_beat(SERVERS);
     CHECK(said.number == 0 && !(flags & NETLOCK_TERM_RETIRE));
     uint32_t term = said.term;
@@ -222,11 +234,43 @@ static void switch_lost(void)
     CHECK_EQ(s.counts.returns, 1);
 }
 
+/* A switch of an older build takes whole leases, and is waited for as long. */
+static void switch_of_older_build(void)
+{
+    older = true;
+    begin_all(0);
+    now += OVER_NS - 1;
+    CHECK(beat(backup, 1));
+    CHECK_EQ(said.number, 0);
+    now++;
+    CHECK(beat(backup, 1));
+    CHECK_EQ(said.number, 1);
+    older = false;
+}
+
+/* Switches hear of the hosts that there are; servers, and switches that would not understand, do not. */
+static void names_hosts(void)
+{
+    const uint64_t there[NETLOCK_HOST_WORDS] = {2, 0, 5}, none[NETLOCK_HOST_WORDS] = {0};
+    begin_all(0);
+    CHECK(beat(original, 1) && !named);
+    netlock_steward_hosts(&s, there, NETLOCK_HOST_WORDS);
+    CHECK(beat(original, 1) && named && !memcmp(hosts, there, sizeof hosts) && said.count == SERVERS);
+    CHECK(beat(server(1), 1) && !named);
+    older = true;
+    CHECK(beat(original, 1) && !named);
+    older = false;
+    netlock_steward_hosts(&s, none, NETLOCK_HOST_WORDS);
+    CHECK(beat(backup, 1) && named && !memcmp(hosts, none, sizeof hosts));
+    netlock_steward_hosts(&s, NULL, NETLOCK_HOST_WORDS);
+    CHECK(beat(backup, 1) && !named);
+}
+
 /* If leases have ended since the active one was elected, it gives back a clean term. */
 static void returned_clean(bool late)
 {
     begin_all(0);
-    now += OVER_NS;
+    now += BRIEF_OVER_NS;
     CHECK(beat(backup, 1));
     const struct netlock_table held = {.term = said.term, .number = 1};
     for (uint64_t until = now + OVER_NS - 1; now < until; now += min_u64(until - now, LEASE_NS / 4))
@@ -453,6 +497,8 @@ int main(void)
     terms();
     server_lost();
     switch_lost();
+    switch_of_older_build();
+    names_hosts();
     returned_clean(false);
     returned_clean(true);
     toggles();

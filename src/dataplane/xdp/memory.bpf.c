@@ -162,6 +162,8 @@ VERBS_INLINE int answer(struct frame *f, struct plane_counters *c, struct verbs_
 {
     h->type |= VERBS_ANSWER;
     h->status = (uint8_t)status;
+    if (status != VERBS_OK)
+        c->reason[status == VERBS_BAD ? PLANE_TYPE : PLANE_REFUSED]++;
     return frame_answer(f, c);
 }
 
@@ -207,7 +209,7 @@ VERBS_INLINE int on_batch(struct xdp_md *ctx, struct frame *f, struct plane_coun
     int outcome = execute(ctx, h->client, h->sequence);
     __sync_lock_test_and_set(&c->busy, 0);
     if (outcome == OUTCOME_DROP)
-        return drop(count, PLANE_REFUSED);
+        return drop(count, PLANE_OUTDATED);
     return answer(f, count, h, outcome == OUTCOME_OK ? VERBS_OK : outcome == OUTCOME_BAD ? VERBS_BAD : VERBS_FENCED);
 }
 

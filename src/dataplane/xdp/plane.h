@@ -9,7 +9,7 @@
 #include "wire/packet.h"
 
 /* Layout of the pinned maps: a control process reuses the maps of an earlier one only if they have this layout. */
-#define PLANE_LAYOUT 9u
+#define PLANE_LAYOUT 10u
 
 /* Fixed when the program is loaded, so that the compiler of the kernel sees constants. */
 struct plane_settings {
@@ -133,7 +133,7 @@ enum plane_verdict {
     PLANE_VERDICTS,
 };
 
-/* Why a frame was passed untouched or dropped. */
+/* Why a frame was passed untouched, dropped or refused. */
 enum plane_reason {
     PLANE_NOT_IPV4,  /* passed: ARP and whatever else */
     PLANE_IPV6,      /* passed: the switch has an IPv4 address */
@@ -148,15 +148,15 @@ enum plane_reason {
     PLANE_ALIEN,     /* dropped: of another space, or from a machine that does not exist */
     PLANE_EPOCH,     /* dropped: from another epoch */
     PLANE_INDEX,     /* dropped: beyond the locks */
-    PLANE_TYPE,      /* dropped: a type that the design does not have, or fields out of range */
+    PLANE_TYPE,      /* dropped: a type that the design does not have, or fields out of range; a memory node says so */
     PLANE_CONTROL,   /* passed: of the coordinator's family, for the control process */
     PLANE_UNKNOWN,   /* dropped: to a machine whose address is unknown */
     PLANE_CONTENDED, /* dropped: other packets changed the word again and again; the sender retransmits */
     PLANE_CLOSED,    /* dropped: while the control process has it closed */
-    PLANE_REFUSED,   /* dropped: the design says that it must not take effect */
+    PLANE_REFUSED, /* dropped: the design says that it must not take effect; a memory node says so to clients that were shut out */
     PLANE_LOST_TWIN, /* dropped on its way out: the note about its copies was gone */
     PLANE_FOREIGN,   /* dropped: of a lock that another rack's switch has; its host will hear so */
-    PLANE_OUTDATED,  /* dropped: of an earlier generation of its index */
+    PLANE_OUTDATED,  /* dropped: of an earlier generation of its index; a client's request that is too old, or comes too soon */
     PLANE_MANY,      /* dropped: a datagram with several packets that is not as it must be */
     PLANE_FORGED,    /* in the name of a host, and not from its address, or of a life that was not given */
     PLANE_UNTAGGED,  /* dropped: without the tag of the key of the member in whose name it is */

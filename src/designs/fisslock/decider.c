@@ -74,7 +74,7 @@ uint64_t fisslock_switch_bytes(const struct rack_config *config)
     return placement_at(config) + (placement_needed(config) ? placement_bytes(config) : 0);
 }
 
-void fisslock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
+ONCE void fisslock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
 {
     struct decider *d = state; /* zeroed, or of a former life */
     if (d->locks)

@@ -92,7 +92,7 @@ static void drop(struct placement *d, uint32_t cell)
 }
 
 /* When it begins, the first locks are here. Servers know that (WELCOME). */
-void placement_init(struct placement *d, const struct rack_config *config, uint32_t life, uint64_t now)
+ONCE void placement_init(struct placement *d, const struct rack_config *config, uint32_t life, uint64_t now)
 {
     assert(config->switch_locks < CELL_NONE);
     memset(d, 0, sizeof *d);

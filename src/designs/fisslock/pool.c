@@ -76,7 +76,7 @@ static uint32_t *agent_bucket(struct fisslock_host *h, uint64_t index)
     return (uint32_t *)((char *)h + h->agent_buckets_at) + (mix64(index) & h->agent_mask);
 }
 
-void fisslock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
+ONCE void fisslock_host_init(void *host, const struct rack_config *config, uint16_t machine, uint32_t life, uint64_t now)
 {
     struct fisslock_host *h = host; /* zero, and most of it is not touched before it is needed */
     lay_out(h, config);

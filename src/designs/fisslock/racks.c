@@ -146,7 +146,7 @@ uint64_t racks_switch_bytes(const struct rack_config *config)
     return sizeof(struct racks_switch) + fisslock_switch_bytes(&part);
 }
 
-void racks_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
+ONCE void racks_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
 {
     struct racks_switch *s = state;
     struct rack_config part = parts_config(config, config->rack);

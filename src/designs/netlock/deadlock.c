@@ -170,7 +170,7 @@ static void find_blockers(struct server *s, const struct lock *l, const struct e
 {
     uint32_t term = server_slot(s, e->index)->term * UINT32_C(0x9e3779b1) + l->round;
     bool converts = e->state == ENTRY_HELD; /* the only reader is what it wants to be */
-    bool moving = !converts && l->place == LOCK_LENDING;
+    bool moving = !converts && l->place == LOCK_LENDING && !l->kept;
     if (converts || moving || e->mode == NETLOCK_EXCLUSIVE || l->mode == NETLOCK_EXCLUSIVE) {
         add_holders(s, l, e, turn, term, moving ? CHASE_AHEAD : CHASE_HOLD, b);
     } else if (l->upgrader) {

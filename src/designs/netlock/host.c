@@ -57,6 +57,8 @@ void host_say(struct requests *h, struct request *r, uint64_t now, struct outbox
         return;
     }
     request_pause(h, r, now, out);
+    if (r->unreported)
+        return; /* no granter can convert it yet */
     if (r->state == REQUEST_ASKING && h->leases[GRANTER_SWITCH].until_ns <= now)
         return; /* nothing is granted without a lease: sent when there is one */
     unsigned to = r->state == REQUEST_RELEASING || request_held(r) ? r->granter : GRANTER_SWITCH;
@@ -109,8 +111,8 @@ static bool may_have(const struct requests *h, unsigned granter, const struct re
     return granter == GRANTER_SWITCH || h->leases[granter].slots >> netlock_home(&h->config, r->index) & 1;
 }
 
-/* LEASE to a granter, or to that switch. A granter that hears its own life knows that the host holds nothing from the one before.
- */
+/* LEASE to a granter, or to that switch. A granter that hears its own life knows that the host holds nothing from the one before
+ * that servers have not heard of. */
 static bool say_lease(struct requests *h, unsigned granter, uint16_t port, uint64_t now, struct outbox *out)
 {
     struct netlock_packet *p = host_packet(h, granter, NETLOCK_LEASE, 0, out);
@@ -118,7 +120,8 @@ static bool say_lease(struct requests *h, unsigned granter, uint16_t port, uint6
         return false;
     p->head.to.port = port;
     p->stamp = now;
-    p->life = h->leases[granter].life;
+    bool heard = !h->leases[granter].reports || MISTAKE(h->config.mistakes, NETLOCK_MISTAKE_MUMBLE);
+    p->life = heard ? h->leases[granter].life : 0;
     return true;
 }
 
@@ -126,13 +129,72 @@ static void ask_for_lease(struct requests *h, unsigned granter, uint64_t now, st
 {
     struct lease *l = &h->leases[granter];
     bool said = say_lease(h, granter, granter_place(h, granter).port, now, out);
-    outbox_touch(out, l, sizeof *l);
-    if (l->until_ns > now)
-        l->asked = 0;
-    l->next_ns = !said ? now : now + (l->until_ns > now ? h->config.lease_ns / LEASE_SHARE : netlock_pause(&h->config, &l->asked));
     /* No answer for a while: another switch may be active by now. */
-    if (granter == GRANTER_SWITCH && h->config.switches > 1 && l->until_ns <= now + h->config.lease_ns / 2)
+    bool doubt = granter == GRANTER_SWITCH && h->config.switches > 1 && l->until_ns <= now + h->config.lease_ns / 2;
+    bool settled = l->until_ns > now && !doubt;
+    outbox_touch(out, l, sizeof *l);
+    if (settled)
+        l->asked = 0;
+    l->next_ns = !said ? now : now + (settled ? h->config.lease_ns / LEASE_SHARE : netlock_pause(&h->config, &l->asked));
+    if (doubt)
         say_lease(h, granter, 1 - l->port, now, out);
+}
+
+/* Only the switch, whose locks are the servers' again in a new term. Of netchain's words there is no other copy. */
+static bool learns(const struct requests *h, unsigned granter)
+{
+    return granter == GRANTER_SWITCH && !netlock_is_chain(&h->config);
+}
+
+/* The server that has the lock if the switch does not have it; 0: none is known to which the host has a lease. */
+static unsigned server_of(const struct requests *h, const struct request *r, uint64_t now)
+{
+    for (unsigned g = GRANTER_SWITCH + 1; g < h->granters; g++)
+        if (may_have(h, g, r) && h->leases[g].until_ns > now)
+            return g;
+    return 0;
+}
+
+/* The switch's locks are servers' again. A conversion under way is asked for again. One to shared may have been granted, and others
+ * beside it. */
+static bool report(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
+{
+    bool converts = r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING;
+    unsigned server = server_of(h, r, now);
+    struct netlock_packet *p = server ? host_packet(h, server, NETLOCK_HOLD, 0, out) : NULL;
+    if (!p)
+        return !server;
+    p->head.index = r->index;
+    p->head.generation = r->generation;
+    p->head.nonce = r->nonce;
+    p->head.from.port = r->port;
+    p->count = r->step - converts;
+    p->mode = converts && r->want == PAWL_SHARED ? PAWL_SHARED : r->mode;
+    p->priority = r->priority;
+    p->tenant = r->tenant;
+    p->token = r->token;
+    p->stamp = now;
+    p->life = h->leases[GRANTER_SWITCH].life;
+    p->pushed = h->leases[server].life;
+    return true;
+}
+
+/* The server's answer. It counts under the lease under which the hold was reported: the server ends its holds with the lease. */
+static void on_known(struct requests *h, unsigned granter, struct request *r, const struct netlock_packet *p, uint64_t now,
+                     struct outbox *out)
+{
+    const struct lease *l = &h->leases[granter];
+    if (granter == GRANTER_SWITCH || !r->unreported || l->until_ns <= now || p->stamp <= l->since_ns) {
+        h->busy.drops.stale++;
+        return;
+    }
+    bool known = !p->code, waits = known && r->state != REQUEST_HELD;
+    outbox_touch(out, r, sizeof *r);
+    if (known)
+        r->ticket = 0;
+    granter_reported(h, &host_ops, r, known, granter, now, out);
+    if (waits) /* a conversion, or a call */
+        host_say(h, r, now, out);
 }
 
 static void leased(struct requests *h, unsigned granter, struct request *r, uint64_t now, struct outbox *out)
@@ -239,6 +301,8 @@ static bool on_grant(struct requests *h, struct request *r, unsigned granter, co
         return true;
     }
     h->busy.drops.stale++;
+    if (same && r->unreported)
+        return false; /* by a server that took the report, and says so for itself */
     bool held = same && (request_held(r) || r->state == REQUEST_RELEASING);
     if (held ? r->granter != granter || r->ticket != p->ticket : !same || r->state == REQUEST_IDLE)
         give_back(h, granter, p, out);
@@ -318,6 +382,9 @@ static void on_answer(struct requests *h, unsigned granter, const struct netlock
             request_granted(h, r, p->token, p->mode, out);
         else
             h->busy.drops.stale++;
+        break;
+    case NETLOCK_KNOWN:
+        on_known(h, granter, r, p, now, out);
         break;
     case NETLOCK_REFUSED:
         if (p->code == NETLOCK_DEADLOCK && is_of_step(r, granter, p))
@@ -465,6 +532,8 @@ const struct granter_ops host_ops = {.nonce_step = NETLOCK_SERIAL_STEP,
                                      .say = host_say,
                                      .retry = retry,
                                      .ask_anew = ask_in_doubt,
+                                     .report = report,
+                                     .learns = learns,
                                      .may_have = may_have,
                                      .leased = leased,
                                      .ask_for_lease = ask_for_lease,

@@ -28,6 +28,10 @@ enum netlock_mistakes {
     NETLOCK_MISTAKE_FLOOR = 1 << 30,        /* the tokens of a new generation begin where those of the index ended */
 };
 
+#define NETLOCK_MISTAKE_HEARSAY (UINT64_C(1) << 33) /* a switch takes the hosts that it has heard of for all that there are */
+#define NETLOCK_MISTAKE_MUMBLE (UINT64_C(1) << 34)  /* a host confirms a term before servers have acknowledged its holds */
+#define NETLOCK_MISTAKE_RASH (UINT64_C(1) << 35)    /* a server converts holds before all hosts have reported */
+#define NETLOCK_MISTAKE_LONG (UINT64_C(1) << 36)    /* a switch with a backup takes a whole lease from the steward */
 #define NETLOCK_MISTAKE_GROW (UINT64_C(1) << 32) /* a server that gets more locks forgets which of them are held */
 #define NETLOCK_MISTAKE_OLD_STEWARD                                                                                                \
     (UINT64_C(1) << 31) /* members take TERMs of earlier stewards, and need not follow the present one */

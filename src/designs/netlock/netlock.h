@@ -179,6 +179,7 @@ void netlock_steward_init(void *state, const struct rack_config *config, uint32_
 void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t netlock_steward_tick(void *state, uint64_t now, struct outbox *out);
 uint32_t netlock_steward_since(void *state, uint32_t life);
+void netlock_steward_hosts(void *state, const uint64_t *hosts, unsigned words);
 
 /* The steward's latest assignments, as BEAT and TERM carry them. */
 struct netlock_table {
@@ -187,9 +188,12 @@ struct netlock_table {
     uint32_t active_life; /* of its memory */
     uint32_t count;       /* of slots */
     uint16_t number;      /* of the active switch */
+    const uint64_t *hosts; /* that a TERM is to name; null: none */
     struct netlock_slot slots[RACK_SERVERS_MAX];
 };
 
+/* The hosts that a TERM names; null: it names none, or is not complete. */
+const uint64_t *netlock_hosts_read(const struct netlock_packet *p, uint32_t len);
 /* -EINVAL unless a BEAT or TERM of that length is complete. */
 int netlock_table_read(const struct rack_config *c, const struct netlock_packet *p, uint32_t len, struct netlock_table *out);
 /* A TERM that answers a BEAT of this life, later than the latest one: until when the lease lasts; 0: it does not count. An answer
@@ -210,6 +214,14 @@ struct netlock_packet *netlock_beat(const struct rack_config *c, const struct ne
 static inline uint64_t netlock_term_ns(const struct rack_config *c)
 {
     return c->switches > 1 || c->servers > 1 ? c->lease_ns : rack_member_ns(c);
+}
+
+/* The lease of a switch. If it has a backup it is so short that hosts, whose leases from it end later, hear of the backup's term while
+ * their holds are valid still. */
+#define NETLOCK_BRIEF_SHARE 4u
+static inline uint64_t netlock_switch_term_ns(const struct rack_config *c)
+{
+    return c->switches > 1 ? c->lease_ns / NETLOCK_BRIEF_SHARE : netlock_term_ns(c);
 }
 
 /* The pause before a retransmission: short at first, when all parts of the rack start at once. */

@@ -21,7 +21,8 @@ uint64_t netlock_server_bytes(const struct rack_config *c)
     return lay_out(c).bytes;
 }
 
-void netlock_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh, uint64_t now)
+ONCE void netlock_server_init(void *server, const struct rack_config *config, uint16_t machine, uint32_t life, bool fresh,
+                              uint64_t now)
 {
     struct server *s = server; /* zeroed */
     s->config = *config;
@@ -105,14 +106,21 @@ void server_take_out(struct server *s, struct lock *l, struct entry *e)
     l->waiters--;
 }
 
-static void link_holder(struct server *s, struct lock *l, struct entry *e)
+void server_hold(struct server *s, struct lock *l, struct entry *e)
 {
+    assert(!l->upgrader && (!l->holders || (l->mode == NETLOCK_SHARED && e->mode == NETLOCK_SHARED))); /* I1 */
+    e->state = ENTRY_HELD;
+    e->old = false;
+    l->mode = e->mode;
     e->prev = 0;
     e->next = l->held;
     if (l->held)
         server_entry(s, l->held - 1)->prev = server_link(s, e);
     l->held = server_link(s, e);
     l->holders++;
+    l->kept += e->kept;
+    if (l->holders > l->peak)
+        l->peak = l->holders;
 }
 
 static void unlink_holder(struct server *s, struct lock *l, const struct entry *e)
@@ -122,6 +130,7 @@ static void unlink_holder(struct server *s, struct lock *l, const struct entry *
     if (e->next)
         server_entry(s, e->next - 1)->prev = e->prev;
     l->holders--;
+    l->kept -= e->kept;
 }
 
 /* With a token that no other grant has had. */
@@ -137,17 +146,11 @@ static struct netlock_packet *say_granted(struct server *s, struct lock *l, cons
 
 static void grant(struct server *s, struct lock *l, struct entry *e, struct outbox *out)
 {
-    assert(!l->upgrader && (!l->holders || (l->mode == NETLOCK_SHARED && e->mode == NETLOCK_SHARED))); /* I1 */
-    e->state = ENTRY_HELD;
-    e->old = false;
-    l->mode = e->mode;
-    link_holder(s, l, e);
-    if (l->holders > l->peak)
-        l->peak = l->holders;
+    server_hold(s, l, e);
     say_granted(s, l, e, out);
 }
 
-static bool fits(const struct lock *l, uint8_t mode)
+bool server_fits(const struct lock *l, uint8_t mode)
 {
     if (l->upgrader)
         return false;
@@ -164,12 +167,12 @@ static void refuse(struct server *s, struct entry *e, struct outbox *out)
 
 void server_pump(struct server *s, struct lock *l, uint64_t now, struct outbox *out)
 {
-    if (l->place == LOCK_LENDING)
+    if (l->place == LOCK_LENDING && !l->kept)
         server_hand_over(s, l, now, out);
     else if (l->place == LOCK_LENT)
         server_push(s, l, now, out);
     else if (server_open(s, l, now))
-        while (l->first && fits(l, server_entry(s, l->first - 1)->mode)) {
+        while (l->first && server_fits(l, server_entry(s, l->first - 1)->mode)) {
             struct entry *e = server_entry(s, l->first - 1);
             server_take_out(s, l, e);
             grant(s, l, e, out);
@@ -199,7 +202,7 @@ void server_end(struct server *s, struct entry *e, uint64_t now, struct outbox *
         return;
     if (was == ENTRY_HELD) {
         l->upgrader = l->upgrader == server_link(s, e) ? 0 : l->upgrader;
-        server_strengthen(s, l, out);
+        server_strengthen(s, l, now, out);
     }
     server_pump(s, l, now, out);
 }
@@ -234,11 +237,11 @@ static void bounce(const struct netlock_packet *p, struct place to, struct outbo
 static void enter(struct server *s, struct lock *l, struct entry *e, uint64_t now, struct outbox *out)
 {
     bool moving = l->place != LOCK_OWNED && !l->first && !l->holders;
-    if (e->try && l->place == LOCK_LENDING && l->holders && !l->first && fits(l, e->mode) && server_open(s, l, now)) {
+    if (e->try && l->place == LOCK_LENDING && l->holders && !l->first && server_fits(l, e->mode) && server_open(s, l, now)) {
         grant(s, l, e, out); /* one more reader: the lock is still here */
         return;
     }
-    if (e->try && !moving && (l->first || !fits(l, e->mode) || l->place != LOCK_OWNED)) {
+    if (e->try && !moving && (l->first || !server_fits(l, e->mode) || l->place != LOCK_OWNED)) {
         refuse(s, e, out);
         return;
     }
@@ -272,7 +275,8 @@ static void on_acquire(struct server *s, struct entry *e, const struct netlock_p
     if (of_round)
         server_note_levels(l, p);
     if (known && e->state == ENTRY_HELD) {
-        say_granted(s, l, e, out);
+        if (server_rules(s, now))
+            say_granted(s, l, e, out);
         return;
     }
     if (known && e->state == ENTRY_WAITING)
@@ -361,6 +365,7 @@ static const uint8_t demands[NETLOCK_TYPES] = {
     [NETLOCK_STAY] = OF_HOST | OWNED | NONCE | MODE,
     [NETLOCK_PROBE] = OF_HOST | OWNED | NONCE | FORWARDED,
     [NETLOCK_DATA] = OF_HOST | NONCE | MODE,
+    [NETLOCK_HOLD] = OF_HOST | OWNED | NONCE | MODE,
     [NETLOCK_NOTIFY] = OF_SWITCH | OWNED,
     [NETLOCK_PUSHED] = OF_SWITCH | OWNED,
     [NETLOCK_TAKE] = OF_SWITCH | OWNED,
@@ -400,8 +405,7 @@ static bool admit(struct server *s, struct client *c, const struct netlock_packe
     const struct server_slot *slot = server_slot(s, h->index);
     bool current = s->synced && slot->synced && p->life == s->switch_life &&
                    (p->flags & NETLOCK_OVERFLOW || (int32_t)(p->round - slot->version) >= 0);
-    if (p->life > s->switch_life)
-        s->sync_ns = now; /* there is a new switch */
+    server_hear_of_term(s, p->life, now);
     if (current && (h->type == NETLOCK_CANCEL || c->live))
         return true;
     s->drops.stale++; /* it asks again */
@@ -450,11 +454,16 @@ static void on_switch(struct server *s, const struct netlock_packet *p, uint32_t
         server_on_pushed(s, l, p, now, out);
 }
 
+static struct entry *entry_of(struct server *s, const struct packet_head *h)
+{
+    return server_entry(s, (uint64_t)h->from.machine * rack_requests(&s->config) + netlock_request_of(h->nonce));
+}
+
 /* A request of a host, by its nonce: an entry has the latest of them. */
 static void on_request(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
     const struct packet_head *h = &p->head;
-    struct entry *e = server_entry(s, (uint64_t)h->from.machine * rack_requests(&s->config) + netlock_request_of(h->nonce));
+    struct entry *e = entry_of(s, h);
     if (e->nonce && (int64_t)(h->nonce - e->nonce) < 0) {
         if (h->type != NETLOCK_ACQUIRE) /* it has ended long ago */
             say_released(s, e, h, out);
@@ -501,8 +510,10 @@ static void on_host(struct server *s, const struct netlock_packet *p, uint32_t l
         on_lease(s, c, p, now, out);
     else if (p->head.type == NETLOCK_PROBE)
         deadlock_at_server(s, p, len, now, out);
-    else
+    else if (p->head.type != NETLOCK_HOLD)
         on_request(s, p, len, now, out);
+    else if (is_of_lock(s, &p->head))
+        server_on_hold(s, c, entry_of(s, &p->head), p, now, out);
 }
 
 void netlock_server_packet(void *server, const void *data, uint32_t len, uint64_t now, struct outbox *out)
@@ -574,11 +585,12 @@ uint64_t netlock_server_tick(void *server, uint64_t now, struct outbox *out)
     say_sync(s, now, out);
     if (s->synced && s->revive_ns <= now && server_rules(s, now))
         revive(s, now, out);
-    if (s->remind_ns <= now)
+    if (s->remind_ns <= now && server_rules(s, now))
         remind(s, now, out);
     if (s->report_ns <= now)
         server_report(s, now, out);
-    uint64_t next = min_u64(min_u64(s->sync_ns, min_u64(s->report_ns, s->remind_ns)), server_lend_tick(s, now, out));
-    next = min_u64(next, s->synced && server_rules(s, now) ? min_u64(s->revive_ns, beat) : beat);
+    uint64_t next = min_u64(min_u64(s->sync_ns, s->report_ns), server_lend_tick(s, now, out));
+    next = min_u64(next, server_rules(s, now) ? min_u64(s->remind_ns, beat) : beat);
+    next = min_u64(next, s->synced && server_rules(s, now) ? s->revive_ns : beat);
     return min_u64(next, lapses);
 }

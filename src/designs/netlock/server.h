@@ -25,12 +25,13 @@ struct entry {
     bool pushed;   /* and not yet known to have come */
     bool try;      /* a try: waits only while the lock is moving */
     bool old;      /* held when the server last looked */
+    bool kept;     /* held, by the grant of a switch of an earlier term */
     uint32_t step; /* of conversions: the latest */
 };
 
 enum lock_place {
     LOCK_OWNED,   /* this server grants it */
-    LOCK_LENDING, /* asked for by the switch: lent as soon as no client holds it; nothing is granted until then */
+    LOCK_LENDING, /* asked for by the switch: lent as soon as no client holds it; nothing is granted until then (but see kept) */
     LOCK_LENT,    /* the switch grants it; the queue is q2 */
 };
 
@@ -49,6 +50,7 @@ struct lock {
     uint32_t first, last; /* the waiters */
     uint32_t held;        /* the holders; the latest first */
     uint32_t holders;
+    uint32_t kept; /* of them, by grants of a switch of an earlier term. While there are any it is granted here, also if LENDING */
     uint32_t round;
     uint32_t push, acked, credit;     /* the next push, all below have come, there is room for all below */
     uint32_t closed;                  /* q2 was empty then: requests passed on no later come too late */
@@ -179,10 +181,12 @@ static inline bool server_hasty(const struct server *s, unsigned slot)
     return MISTAKE(s->config.mistakes, slot == s->number ? NETLOCK_MISTAKE_HASTY_SERVER : NETLOCK_MISTAKE_HASTY_HEIR);
 }
 
-/* Whether it may grant, and give leases. */
+/* Whether it may grant, give leases, and make tokens (I2): another server's terms are above those of which this one heard before. */
 bool server_rules(const struct server *s, uint64_t now);
 void server_on_term(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now);
 uint64_t server_beat(struct server *s, uint64_t now, struct outbox *out);
+/* A packet is of that term of the switch: if it is a new one, the server asks the steward soon, and SYNCs. */
+void server_hear_of_term(struct server *s, uint32_t term, uint64_t now);
 /* Whether this lock may be granted, or lent, now: every lease that others may have given for it has ended. */
 bool server_open(struct server *s, const struct lock *l, uint64_t now);
 
@@ -219,11 +223,23 @@ void server_take_out(struct server *s, struct lock *l, struct entry *e);
 void server_touch(struct server *s, struct lock *l);
 void server_report(struct server *s, uint64_t now, struct outbox *out);
 
+/* Makes the request a holder of the lock. */
+void server_hold(struct server *s, struct lock *l, struct entry *e);
+/* Whether one more of that mode may hold the lock. */
+bool server_fits(const struct lock *l, uint8_t mode);
+
+/* ---- holds from an earlier term (server_hold.c) ---- */
+
+void server_on_hold(struct server *s, const struct client *c, struct entry *e, const struct netlock_packet *p, uint64_t now,
+                    struct outbox *out);
+/* Whether clients may hold the lock of which this server has not heard. */
+bool server_awaits_reports(struct server *s, const struct lock *l, uint64_t now);
+
 /* ---- conversions (server_convert.c) ---- */
 
 void server_on_convert(struct server *s, struct entry *e, const struct netlock_packet *p, uint64_t now, struct outbox *out);
 /* Makes the reader that converts to exclusive the writer, before all waiters, if it is the only holder. */
-void server_strengthen(struct server *s, struct lock *l, struct outbox *out);
+void server_strengthen(struct server *s, struct lock *l, uint64_t now, struct outbox *out);
 
 /* ---- data (server_data.c) ---- */
 

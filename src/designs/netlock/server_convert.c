@@ -16,9 +16,9 @@ static void say_converted(struct server *s, struct lock *l, struct entry *e, uin
 }
 
 /* A reader that converts to exclusive becomes the writer once it is the only holder, before all waiters. */
-void server_strengthen(struct server *s, struct lock *l, struct outbox *out)
+void server_strengthen(struct server *s, struct lock *l, uint64_t now, struct outbox *out)
 {
-    if (!l->upgrader || l->holders != 1)
+    if (!l->upgrader || l->holders != 1 || !server_rules(s, now))
         return;
     struct entry *e = server_entry(s, l->upgrader - 1);
     l->upgrader = 0;
@@ -41,6 +41,10 @@ void server_on_convert(struct server *s, struct entry *e, const struct netlock_p
     bool fresh = p->count > e->step, own = l->upgrader == server_link(s, e);
     if (p->head.nonce != e->nonce || e->state != ENTRY_HELD || p->count < e->step)
         return;
+    if (!server_rules(s, now))
+        return; /* I2: the steward may have given the slot to another server, whose tokens are not above those of a term since then */
+    if (p->head.type == NETLOCK_CONVERT && server_awaits_reports(s, l, now) && !MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_RASH))
+        return; /* another reader may be there, who has not reported yet. The host asks again */
     e->step = p->count;
     if (e->mode == p->mode || (e->mode == NETLOCK_EXCLUSIVE && p->head.type == NETLOCK_STAY)) {
         say_converted(s, l, e, e->mode, out);
@@ -55,6 +59,6 @@ void server_on_convert(struct server *s, struct entry *e, const struct netlock_p
         refuse_conversion(s, e, out);
     } else {
         l->upgrader = server_link(s, e);
-        server_strengthen(s, l, out);
+        server_strengthen(s, l, now, out);
     }
 }

@@ -79,6 +79,14 @@ void server_on_term(struct server *s, const struct netlock_packet *p, uint32_t l
     }
 }
 
+void server_hear_of_term(struct server *s, uint32_t term, uint64_t now)
+{
+    if (term > s->switch_life)
+        s->sync_ns = now;
+    if (term > s->table.term)
+        s->beat_ns = min_u64(s->beat_ns, now + s->config.retry_ns);
+}
+
 uint64_t server_beat(struct server *s, uint64_t now, struct outbox *out)
 {
     if (now < s->beat_ns)

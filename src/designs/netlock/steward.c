@@ -3,10 +3,21 @@
 
 #include <errno.h>
 
+const uint64_t *netlock_hosts_read(const struct netlock_packet *p, uint32_t len)
+{
+    uint64_t at = sizeof *p + p->count * sizeof(struct netlock_slot);
+    bool named = p->head.type == NETLOCK_TERM && p->flags & NETLOCK_TERM_HOSTS;
+    if (!named || len != at + NETLOCK_HOST_WORDS * sizeof(uint64_t))
+        return NULL;
+    return (const uint64_t *)(const void *)((const char *)p + at);
+}
+
 int netlock_table_read(const struct rack_config *c, const struct netlock_packet *p, uint32_t len, struct netlock_table *out)
 {
     const struct netlock_slot *slots = (const struct netlock_slot *)(const void *)(p + 1);
-    if (len < sizeof *p || p->count > c->servers || len != sizeof *p + p->count * sizeof *slots || p->round >= STEWARD_SWITCHES)
+    if (len < sizeof *p || p->count > c->servers || p->round >= STEWARD_SWITCHES)
+        return -EINVAL;
+    if (len != sizeof *p + p->count * sizeof *slots && !netlock_hosts_read(p, len))
         return -EINVAL;
     for (uint32_t i = 0; i < p->count; i++)
         if (slots[i].slot >= c->servers || slots[i].owner >= c->servers || !slots[i].term)
@@ -32,7 +43,8 @@ uint64_t netlock_table_hear(const struct rack_config *c, const struct netlock_pa
     if (follow)
         return 0;
     out->steward = *steward;
-    uint64_t until = lease_valid_until(p->stamp, netlock_term_ns(c));
+    bool is_switch = p->head.to.machine == MACHINE_SWITCH && !MISTAKE(c->mistakes, NETLOCK_MISTAKE_LONG);
+    uint64_t until = lease_valid_until(p->stamp, is_switch ? netlock_switch_term_ns(c) : netlock_term_ns(c));
     if (p->stamp <= now && p->stamp > latest && until > now)
         return until;
     drops->stale++;
@@ -42,7 +54,8 @@ uint64_t netlock_table_hear(const struct rack_config *c, const struct netlock_pa
 struct netlock_packet *netlock_table_write(const struct rack_config *c, const struct netlock_table *table, enum netlock_type type,
                                            uint32_t life, struct place from, struct place to, struct outbox *out)
 {
-    struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + table->count * sizeof *table->slots));
+    uint64_t slots = table->count * sizeof *table->slots, hosts = table->hosts ? NETLOCK_HOST_WORDS * sizeof(uint64_t) : 0;
+    struct netlock_packet *p = outbox_add(out, (uint32_t)(sizeof *p + slots + hosts));
     if (!p)
         return NULL;
     netlock_head(p, c->space, type, life, from, to);
@@ -50,7 +63,9 @@ struct netlock_packet *netlock_table_write(const struct rack_config *c, const st
     p->round = table->number;
     p->pushed = table->active_life;
     p->count = table->count;
-    memcpy(p + 1, table->slots, table->count * sizeof *table->slots);
+    memcpy(p + 1, table->slots, slots);
+    if (table->hosts)
+        memcpy((char *)(p + 1) + slots, table->hosts, hosts);
     return p;
 }
 
@@ -63,7 +78,9 @@ struct netlock_packet *netlock_beat(const struct rack_config *c, const struct ne
         return NULL;
     p->stamp = now;
     p->ticket = table->steward;
-    p->flags = now < until ? NETLOCK_BEAT_LEASED : 0;
+    p->flags = (uint8_t)(now < until ? NETLOCK_BEAT_LEASED : 0);
+    if (from.machine == MACHINE_SWITCH)
+        p->flags |= NETLOCK_BEAT_BRIEF;
     return p;
 }
 
@@ -73,7 +90,7 @@ uint64_t netlock_steward_bytes(const struct rack_config *config)
     return sizeof(struct steward);
 }
 
-void netlock_steward_init(void *state, const struct rack_config *config, uint32_t life, bool fresh, uint64_t now)
+ONCE void netlock_steward_init(void *state, const struct rack_config *config, uint32_t life, bool fresh, uint64_t now)
 {
     struct steward *s = state; /* zeroed */
     s->config = *config;
@@ -280,13 +297,15 @@ static void answer(struct steward *s, const struct netlock_packet *p, struct out
                                                        .term = s->slots[i].term,
                                                        .life = s->slots[i].life,
                                                        .first = s->slots[i].first};
+    t.hosts = s->hosts_known && p->flags & NETLOCK_BEAT_BRIEF ? s->hosts : NULL;
     struct netlock_packet *a =
         netlock_table_write(&s->config, &t, NETLOCK_TERM, s->life, (struct place){MACHINE_STEWARD, PORT_POOL}, p->head.from, out);
     if (!a)
         return; /* no answer, no lease */
     a->stamp = p->stamp;
     a->ticket = p->head.epoch;
-    a->flags = (uint8_t)((s->clean ? NETLOCK_TERM_CLEAN : 0) | (s->retire ? NETLOCK_TERM_RETIRE : 0));
+    a->flags = (uint8_t)((s->clean ? NETLOCK_TERM_CLEAN : 0) | (s->retire ? NETLOCK_TERM_RETIRE : 0) |
+                         (t.hosts ? NETLOCK_TERM_HOSTS : 0));
 }
 
 /* A steward that lost its memory counts what a member reports when the member follows it. Else the member could take a late TERM of
@@ -329,7 +348,8 @@ void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_
         return;
     m->life = h->epoch;
     m->stamp = p->stamp;
-    m->until_ns = now + lease_surely_over(netlock_term_ns(&s->config));
+    bool brief = is_switch && p->flags & NETLOCK_BEAT_BRIEF; /* one of another build takes a whole lease */
+    m->until_ns = now + lease_surely_over(brief ? netlock_switch_term_ns(&s->config) : netlock_term_ns(&s->config));
     note_terms(s, &t);
     if (s->open_ns && !s->fresh)
         hear(s, &t, p->flags & NETLOCK_BEAT_LEASED);
@@ -344,6 +364,16 @@ void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_
     }
     netlock_steward_tick(s, now, out);
     answer(s, p, out);
+}
+
+/* A host holds something from an earlier term only if it joined before that term's switch had to stop, and has not left. So the hosts
+ * that there are at any time from the election on are all. */
+void netlock_steward_hosts(void *state, const uint64_t *hosts, unsigned words)
+{
+    struct steward *s = state;
+    s->hosts_known = hosts && words == NETLOCK_HOST_WORDS && s->config.machines < 64 * NETLOCK_HOST_WORDS;
+    if (s->hosts_known)
+        memcpy(s->hosts, hosts, sizeof s->hosts);
 }
 
 uint32_t netlock_steward_since(void *state, uint32_t life)

@@ -4,7 +4,8 @@
  * heartbeats (BEAT). Without a lease from the steward no switch or server grants, or gives leases to hosts. So when the lease of a
  * switch or server is certainly over, the steward can give its role or slots to another one, which waits until the hosts' leases
  * are over. The steward runs with the rack's coordinator. Where there is another switch or server to take over, that lease is as
- * long as the lock lease, so that it does so soon. Where there is none, it is the membership lease: an outage of the coordinator
+ * long as the lock lease, so that it does so soon; of a switch with a backup it is a quarter of that, so that hosts hear of the
+ * backup while their leases from the switch still run. Where there is none, it is the membership lease: an outage of the coordinator
  * that is shorter costs no client its holds.
  *
  * Every election and assignment has a term, which rises; tokens begin with it. A steward that lost its memory assigns nothing until
@@ -40,6 +41,8 @@ struct steward {
     uint32_t floor;   /* of terms: the coordinator's latest life; 0: there is no coordinator */
     bool fresh;       /* nothing was assigned before this life */
     bool heard_lease; /* a switch or server still has one from before */
+    bool hosts_known; /* which hosts there are: */
+    uint64_t hosts[NETLOCK_HOST_WORDS];
     struct steward_member switches[STEWARD_SWITCHES], servers[RACK_SERVERS_MAX];
     struct steward_slot slots[RACK_SERVERS_MAX];
     uint32_t active_term; /* of the active switch; 0: none yet */

@@ -95,7 +95,7 @@ static void install_all(struct nl_switch *w, uint64_t now)
     }
 }
 
-void netlock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
+ONCE void netlock_switch_init(void *state, const struct rack_config *config, uint32_t life, uint64_t now)
 {
     struct nl_switch *w = state; /* zeroed */
     w->config = *config;
@@ -136,7 +136,7 @@ static void wipe(struct nl_switch *w)
     switch_plane(w)->in_kernel = in_kernel;
 }
 
-void switch_begin(struct nl_switch *w, uint32_t term, bool clean, uint64_t now)
+ONCE void switch_begin(struct nl_switch *w, uint32_t term, bool clean, uint64_t now)
 {
     const struct nl_switch old = *w;
     assert(term > old.term); /* I2 */
@@ -359,19 +359,6 @@ static void on_request(struct nl_switch *w, const struct netlock_packet *p, uint
     run(w, lock, &pass, p->flags & NETLOCK_PAYLOAD ? p : NULL, len, now, out);
 }
 
-/* When all hosts have dropped what a former life of the switch granted them, servers need not wait for the leases that it gave. */
-static void look_whether_clean(struct nl_switch *w, struct netlock_machine *m, struct outbox *out)
-{
-    m->clean = true;
-    for (uint16_t i = 1; i <= w->config.machines; i++)
-        if (!switch_machine(w, i)->clean)
-            return;
-    w->clean = true;
-    for (unsigned i = 0; i < w->config.servers; i++)
-        if (w->servers[i].life)
-            switch_say_synced(w, i, 0, out);
-}
-
 static void on_lease(struct nl_switch *w, struct netlock_machine *m, const struct netlock_packet *p, uint64_t now,
                      struct outbox *out)
 {
@@ -382,8 +369,10 @@ static void on_lease(struct nl_switch *w, struct netlock_machine *m, const struc
     m->live = true;
     *a = *p;
     netlock_turn_round(a, NETLOCK_LEASED, w->term, switch_place(w));
-    if (p->life == w->term && !m->clean)
-        look_whether_clean(w, m, out);
+    if (p->life != w->term || m->clean)
+        return;
+    m->clean = true;
+    switch_look_whether_clean(w, out);
 }
 
 static bool sound(const struct nl_switch *w, const struct netlock_packet *p, uint32_t len)
@@ -465,7 +454,7 @@ void netlock_switch_packet(void *state, const void *data, uint32_t len, uint64_t
         return;
     }
     if (h->from.machine == MACHINE_STEWARD) {
-        switch_on_term(w, p, len, now);
+        switch_on_term(w, p, len, now, out);
         return;
     }
     if (h->from.machine == MACHINE_OPERATOR) {

@@ -79,7 +79,9 @@ struct nl_switch {
     uint32_t taking;                  /* locks that are on their way here */
     uint32_t term;                    /* as the active switch, its own; 0: none */
     uint32_t version;                 /* of the table: rounds are numbered by it */
-    bool clean;                       /* all hosts have */
+    bool clean;                       /* no host has anything from an earlier term that servers have not heard of */
+    bool hosts_known;                 /* which hosts there are, as the steward said: */
+    uint64_t hosts[NETLOCK_HOST_WORDS];
     uint64_t control_ns, churn_ns, allocate_ns;
     uint64_t open_ns;    /* netchain: grants from then on */
     uint64_t unfinished; /* plane's, at the latest look */
@@ -178,7 +180,9 @@ static inline uint32_t switch_tail(uint64_t ends)
 
 /* Whether the switch is the active one, and may grant. */
 bool switch_is_active(const struct nl_switch *w, uint64_t now);
-void switch_on_term(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now);
+void switch_on_term(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
+/* When no host has anything any more that a former life of the switch granted, servers need not wait for the leases that it gave. */
+void switch_look_whether_clean(struct nl_switch *w, struct outbox *out);
 /* Asks the steward; returns when next. */
 uint64_t switch_beat(struct nl_switch *w, uint64_t now, struct outbox *out);
 /* To a host that asks a switch which is not active. */

@@ -70,7 +70,7 @@ uint64_t switches_steward_bytes(const struct rack_config *config)
     return sizeof(struct stewards) + config->racks * steward_bytes(config);
 }
 
-void switches_steward_init(void *state, const struct rack_config *config, uint32_t life, bool fresh, uint64_t now)
+ONCE void switches_steward_init(void *state, const struct rack_config *config, uint32_t life, bool fresh, uint64_t now)
 {
     struct stewards *s = state;
     s->config = *config;
@@ -97,6 +97,13 @@ uint64_t switches_steward_tick(void *state, uint64_t now, struct outbox *out)
     for (unsigned d = 0; d < s->config.racks; d++)
         next = min_u64(next, netlock_steward_tick(s->memory + d * s->each, now, out));
     return next;
+}
+
+void switches_steward_hosts(void *state, const uint64_t *hosts, unsigned words)
+{
+    struct stewards *s = state;
+    for (unsigned d = 0; d < s->config.racks; d++)
+        netlock_steward_hosts(s->memory + d * s->each, hosts, words);
 }
 
 uint32_t switches_steward_since(void *state, uint32_t life)

@@ -20,5 +20,6 @@ void switches_steward_init(void *state, const struct rack_config *config, uint32
 void switches_steward_packet(void *state, const void *data, uint32_t len, uint64_t now, struct outbox *out);
 uint64_t switches_steward_tick(void *state, uint64_t now, struct outbox *out);
 uint32_t switches_steward_since(void *state, uint32_t life);
+void switches_steward_hosts(void *state, const uint64_t *hosts, unsigned words);
 
 #endif

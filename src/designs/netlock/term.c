@@ -2,12 +2,33 @@
 /* Which of the switches decides: the steward says so, for a lease (steward.h). */
 #include "designs/netlock/switch.h"
 
+static bool is_named(const struct nl_switch *w, uint16_t machine)
+{
+    if (MISTAKE(w->config.mistakes, NETLOCK_MISTAKE_HEARSAY)) /* of its own list */
+        return __atomic_load_n(&((const struct netlock_machine *)(const void *)((const char *)w + w->machines_at))[machine].until_ns,
+                               __ATOMIC_ACQUIRE);
+    return !w->hosts_known || w->hosts[machine / 64] >> (machine % 64) & 1;
+}
+
+void switch_look_whether_clean(struct nl_switch *w, struct outbox *out)
+{
+    if (w->clean)
+        return;
+    for (uint16_t i = 1; i <= w->config.machines; i++)
+        if (!switch_machine(w, i)->clean && is_named(w, i))
+            return;
+    w->clean = true;
+    for (unsigned i = 0; i < w->config.servers; i++)
+        if (w->servers[i].life)
+            switch_say_synced(w, i, 0, out);
+}
+
 bool switch_is_active(const struct nl_switch *w, uint64_t now)
 {
     return w->term && (now < w->until_ns || MISTAKE(w->config.mistakes, NETLOCK_MISTAKE_SUPERSEDED));
 }
 
-void switch_on_term(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now)
+void switch_on_term(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out)
 {
     struct netlock_table t;
     uint32_t steward = w->table.steward;
@@ -27,6 +48,12 @@ void switch_on_term(struct nl_switch *w, const struct netlock_packet *p, uint32_
     memset(w->owner, 0, sizeof w->owner);
     for (uint32_t i = 0; i < t.count; i++)
         w->owner[t.slots[i].slot] = (uint16_t)(t.slots[i].owner + 1);
+    const uint64_t *hosts = netlock_hosts_read(p, len);
+    if (!mine || !hosts)
+        return;
+    w->hosts_known = true;
+    memcpy(w->hosts, hosts, sizeof w->hosts);
+    switch_look_whether_clean(w, out);
 }
 
 uint64_t switch_beat(struct nl_switch *w, uint64_t now, struct outbox *out)
@@ -43,7 +70,8 @@ uint64_t switch_beat(struct nl_switch *w, uint64_t now, struct outbox *out)
     bool settled = active && !w->retire && w->table.count == w->config.servers;
     if (settled)
         w->asked = 0;
-    w->beat_ns = now + (settled ? w->config.lease_ns / LEASE_SHARE : netlock_pause(&w->config, &w->asked));
+    w->beat_ns = now + (settled ? min_u64(w->config.lease_ns, netlock_switch_term_ns(&w->config)) / LEASE_SHARE
+                                : netlock_pause(&w->config, &w->asked));
     return w->beat_ns;
 }
 

@@ -40,8 +40,9 @@ void request_quit(struct requests *h, const struct granter_ops *ops, struct requ
     if (result && ops->failed)
         ops->failed(h, r, out);
     r->result = result;
+    bool known = request_held(r) && !r->unreported; /* else a report of it may be on its way */
     report_needless(h, r, out);
-    request_become(h, r, request_held(r) ? REQUEST_RELEASING : ops->quitting, out);
+    request_become(h, r, known ? REQUEST_RELEASING : ops->quitting, out);
     ops->say(h, r, now, out);
 }
 
@@ -124,16 +125,17 @@ static uint64_t report_holds(struct requests *h, const struct granter_ops *ops, 
         return l->report_ns;
     for (uint32_t i = 0; i < rack_requests(&h->config) && room; i++)
         if (request_at(h, i)->unreported && request_at(h, i)->granter == granter)
-            room = ops->report(h, request_at(h, i), out);
+            room = ops->report(h, request_at(h, i), now, out);
     outbox_touch(out, l, sizeof *l);
     l->report_ns = now + h->config.retry_ns;
     return l->report_ns;
 }
 
-void granter_reported(struct requests *h, const struct granter_ops *ops, struct request *r, bool known, uint64_t now,
-                      struct outbox *out)
+void granter_reported(struct requests *h, const struct granter_ops *ops, struct request *r, bool known, unsigned granter,
+                      uint64_t now, struct outbox *out)
 {
-    struct lease *l = &h->leases[r->granter];
+    const unsigned before = r->granter;
+    const struct lease *l = &h->leases[before];
     if (!r->unreported) {
         h->busy.drops.stale++;
         return;
@@ -141,13 +143,14 @@ void granter_reported(struct requests *h, const struct granter_ops *ops, struct 
     outbox_touch(out, r, sizeof *r);
     if (known) {
         report_needless(h, r, out);
+        request_hand_over(h, r, granter, out);
     } else {
         request_set_lost(h, request_session(h, r), true, out);
         request_quit(h, ops, r, -PAWL_ELOST, now, out);
         outbox_wake(out, request_number(h, r));
     }
     if (!l->reports)
-        ops->ask_for_lease(h, r->granter, now, out); /* which is renewed from now on */
+        ops->ask_for_lease(h, before, now, out); /* which is renewed from now on */
 }
 
 void granter_check_lease(struct requests *h, const struct granter_ops *ops, unsigned granter, uint64_t now, struct outbox *out)
@@ -172,6 +175,7 @@ void granter_leased(struct requests *h, const struct granter_ops *ops, unsigned 
     }
     outbox_touch(out, l, sizeof *l);
     bool first = !l->until_ns;
+    l->since_ns = first ? now : l->since_ns;
     l->until_ns = until;
     l->slots = slots;
     l->next_ns = min_u64(l->next_ns, stamp + h->config.lease_ns / LEASE_SHARE);
@@ -192,6 +196,11 @@ void granter_since(struct requests *h, unsigned granter, uint32_t life, struct o
     l->floor = life;
 }
 
+static bool learns(const struct requests *h, const struct granter_ops *ops, unsigned granter)
+{
+    return ops->report && (!ops->learns || ops->learns(h, granter));
+}
+
 bool granter_is_current(struct requests *h, const struct granter_ops *ops, unsigned granter, uint32_t life, uint64_t now,
                         struct outbox *out)
 {
@@ -201,7 +210,7 @@ bool granter_is_current(struct requests *h, const struct granter_ops *ops, unsig
         return false;
     }
     if (life > l->life) {
-        if (l->life && ops->report && l->until_ns > now)
+        if (l->life && learns(h, ops, granter) && l->until_ns > now)
             survive(h, ops, granter, now, out);
         else if (l->life)
             lapse(h, ops, granter, now, out);

@@ -34,7 +34,8 @@ struct granter_ops {
     void (*leased)(struct requests *h, unsigned granter, struct request *r, uint64_t now, struct outbox *out);
     void (*ask_for_lease)(struct requests *h, unsigned granter, uint64_t now, struct outbox *out);
     /* Null, or: tells a granter that lost its memory of a hold. False: the packet has no room. */
-    bool (*report)(struct requests *h, struct request *r, struct outbox *out);
+    bool (*report)(struct requests *h, struct request *r, uint64_t now, struct outbox *out);
+    bool (*learns)(const struct requests *h, unsigned granter); /* null: all granters learn holds so; or whether this one does */
     uint64_t silent; /* the mistake of a host that keeps shared holds without that */
     /* Null, or: the request brings bytes with it; 0 or why not. */
     int (*bring)(struct requests *h, struct request *r, const struct packet_ask *ask, struct outbox *out);
@@ -74,9 +75,9 @@ void granter_since(struct requests *h, unsigned granter, uint32_t life, struct o
 bool granter_is_current(struct requests *h, const struct granter_ops *ops, unsigned granter, uint32_t life, uint64_t now,
                         struct outbox *out);
 
-/* The granter has answered a report: whether it knows the hold now. */
-void granter_reported(struct requests *h, const struct granter_ops *ops, struct request *r, bool known, uint64_t now,
-                      struct outbox *out);
+/* A report was answered: whether the hold is known now, and the granter that has it from now on. */
+void granter_reported(struct requests *h, const struct granter_ops *ops, struct request *r, bool known, unsigned granter,
+                      uint64_t now, struct outbox *out);
 
 /* ---- as packet.h has them, with the design's table ---- */
 

@@ -474,6 +474,8 @@ struct packet_design {
     uint64_t (*steward_tick)(void *state, uint64_t now, struct outbox *out);
     /* Its terms are above this life from now on, which is the latest that the coordinator gave. Returns its latest term. */
     uint32_t (*steward_since)(void *state, uint32_t life);
+    /* The hosts that there are: bit m of word m / 64. No other can hold anything. Null: not known. */
+    void (*steward_hosts)(void *state, const uint64_t *hosts, unsigned words);
 
     /* ---- a lock server; null: the design needs none ---- */
     uint64_t (*server_bytes)(const struct rack_config *config);

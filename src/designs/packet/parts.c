@@ -44,8 +44,8 @@ uint64_t parts_host_bytes(enum parts_of design, const struct rack_config *config
            config->racks * part_bytes(design, config);
 }
 
-void parts_host_init(enum parts_of design, void *host, const struct rack_config *config, uint16_t machine, uint32_t life,
-                     uint64_t now)
+ONCE void parts_host_init(enum parts_of design, void *host, const struct rack_config *config, uint16_t machine, uint32_t life,
+                          uint64_t now)
 {
     struct parts_host *h = host;
     assert(config->racks && config->racks <= RACKS_MAX);

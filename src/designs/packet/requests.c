@@ -94,6 +94,19 @@ bool requests_use(void *host, uint64_t index, uint64_t now, struct outbox *out)
     return false;
 }
 
+void request_hand_over(struct requests *t, struct request *r, unsigned granter, struct outbox *out)
+{
+    uint32_t *before = request_held_count(t, request_session(t, r), r->granter);
+    uint32_t *after = request_held_count(t, request_session(t, r), granter);
+    assert(request_held(r) && *before);
+    outbox_touch(out, before, sizeof *before);
+    outbox_touch(out, after, sizeof *after);
+    outbox_touch(out, r, sizeof *r);
+    --*before;
+    ++*after;
+    r->granter = (uint16_t)granter;
+}
+
 void request_set_lost(struct requests *t, uint32_t session, bool lost, struct outbox *out)
 {
     uint8_t *at = (uint8_t *)t + t->lost_at + session;

@@ -47,6 +47,7 @@ struct request {
 
 struct lease {
     uint64_t until_ns;  /* 0: none */
+    uint64_t since_ns;  /* when the host had it first; it has not ended since */
     uint64_t next_ns;   /* when to ask for more */
     uint64_t slots;     /* of a server: the slots whose locks it has, as it said; a bit each */
     uint32_t life;      /* of its granter, the latest heard of */
@@ -121,6 +122,9 @@ static inline uint32_t *request_held_count(const struct requests *t, uint32_t se
 {
     return (uint32_t *)(void *)((char *)(uintptr_t)t + t->held_at) + (uint64_t)session * t->granters + granter;
 }
+
+/* Another granter has the hold from now on. */
+void request_hand_over(struct requests *t, struct request *r, unsigned granter, struct outbox *out);
 
 /* Whether a session has lost something. */
 static inline bool request_lost(const struct requests *t, uint32_t session)

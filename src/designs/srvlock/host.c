@@ -68,8 +68,9 @@ static void say(struct requests *h, struct request *r, uint64_t now, struct outb
 
 /* The server lost its memory: what it must know of a hold. A conversion under way is asked for again. One to shared may have been
  * granted, and others beside it. */
-static bool report(struct requests *h, struct request *r, struct outbox *out)
+static bool report(struct requests *h, struct request *r, uint64_t now, struct outbox *out)
 {
+    (void)now;
     bool converts = r->state == REQUEST_CONVERTING || r->state == REQUEST_STAYING;
     struct srv_packet *p = packet_to(h, r->granter, SRV_REPORT, out);
     if (!p)
@@ -226,7 +227,7 @@ static void on_answer(struct requests *h, struct request *r, const struct srv_pa
         request_released(h, r, out);
         break;
     case SRV_REPORTED:
-        granter_reported(h, &ops, r, !p->code, now, out);
+        granter_reported(h, &ops, r, !p->code, r->granter, now, out);
         break;
     case SRV_WANTED:
         outbox_touch(out, r, sizeof *r);

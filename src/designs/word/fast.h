@@ -72,6 +72,24 @@ INLINED bool word_fast_lock(const struct word_fast *f, struct word_lock *lock, u
     return true;
 }
 
+/* A waiter that has slept takes the lock if it is free (`take` in word.c). It sets the waiters flag: it cannot know that it was the
+ * last. False: the record may say "may hold", as above. */
+INLINED bool word_fast_take(const struct word_fast *f, struct word_lock *lock, uint32_t record, uint64_t index_serial,
+                            uint64_t *token)
+{
+    uint64_t w = __atomic_load_n(&lock->word, __ATOMIC_ACQUIRE);
+    uint64_t high = __atomic_load_n(&lock->high, __ATOMIC_ACQUIRE);
+    if (unlikely((w & ~WORD_WAITERS) >= WORD_TOKEN_MAX)) /* anything but free, or the last token */
+        return false;
+    uint64_t taken = (w & WORD_TOKEN_MAX) + 1;
+    uint64_t next = WORD_WAITERS | (word_fast_owner(f, record) + taken);
+    __atomic_store_n(&f->records[record], (uint64_t)RECORD_TRY_X << RECORD_STATE_SHIFT | index_serial, __ATOMIC_RELEASE);
+    if (unlikely(!__atomic_compare_exchange_n(&lock->word, &w, next, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)))
+        return false;
+    *token = f->token_base + (high << WORD_TOKEN_BITS) + taken;
+    return true;
+}
+
 /* An exclusive hold, without waiters (`flags` 0) or with (WORD_WAITERS). The caller closes the record, and wakes a waiter. */
 INLINED bool word_fast_unlock(const struct word_fast *f, struct word_lock *lock, uint32_t record, uint64_t token, uint64_t flags)
 {
