@@ -20,6 +20,7 @@ PAWL = os.environ.get("PAWL", os.path.join(ROOT, "build", "pawl"))
 FOLDER = os.environ.get("PAWL_FIGURES", os.path.join(ROOT, "docs", "figures"))
 WITHIN = 0.25
 AGAIN = "PAWL_FIGURES_AGAIN" in os.environ  # pages and pictures from the data of earlier runs; nothing is run
+SET = os.environ.get("PAWL_FIGURES_SET", "")  # more values of the model, for `Figure.beside`
 QUICK = int(os.environ.get("PAWL_FIGURES_QUICK", "1"))  # windows and warm-ups are shorter by so much
 WIDTH = 132  # of the lines of a page
 COLUMNS = ["design", "clients", "locks", "ops", "goodput", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "fairness", "acquire_round_trips"]
@@ -130,6 +131,8 @@ class Figure:
 
     def run(self, design, label=None, **options):
         """One run; None if this build lacks the design. Readers of a lock without shared mode take it exclusively, as in the papers."""
+        if SET:
+            options["set"] = ",".join(filter(None, [options.get("set"), SET]))
         words = ["bench", "--on", "sim", "--model", self.model, "--design", design]
         for option, value in options.items():
             if QUICK > 1 and option in ("seconds", "warmup"):
@@ -196,9 +199,26 @@ class Figure:
     def say(self, text):
         self.notes.append(text)
 
+    def beside(self, change, why):
+        """All claims once more with another value of the model, and those whose verdict depends on it."""
+        if SET:
+            return
+        done = subprocess.run([sys.executable, sys.argv[0]], env={**os.environ, "PAWL_FIGURES_SET": change}, capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f"{self.name} with {change}: {done.stderr.strip()}")
+        other = json.loads(done.stdout)
+        self.rows += other["rows"]
+        lines = [f"| {what} | {number(paper)} | {number(ours)}: {judged} | {number(then)}: {then_judged} |"
+                 for (what, paper, ours, _, judged), (_, _, then, _, then_judged) in zip(self.claims, other["claims"]) if judged.split(":")[0] != then_judged.split(":")[0]]
+        self.say("\n".join([f"{why} Verdicts that rest on it:", "", f"| claim that rests on it | paper | here | with `{change}` |", "|---|---|---|---|", *lines]) if lines else
+                 f"{why} No verdict rests on it.")
+
     # ---- writing ----
 
     def write(self, plot):
+        if SET:
+            print(json.dumps({"claims": self.claims, "rows": self.rows}))
+            return
         os.makedirs(FOLDER, exist_ok=True)
         self._tsv()
         self._svg(plot)
@@ -268,7 +288,8 @@ Every figure here is simulated: the real lock code runs in virtual time on a mod
 in `src/world/model.c`, each *stated* by the paper, *derived* from its numbers, found in its *artifact*, or *assumed*; none was fitted
 to a result. `scripts/figures` makes all figures, `bench/figures/NAME` makes one. A claim is *reproduced* when the ordering is the
 paper's and the ratio within 25 %; the scripts compute the verdicts. Reductions by a percentage are compared as factors. A claim that
-a number of the model was derived from is an *input* and gets no verdict. Claims without a ratio are judged by their sentence. Papers print most results as pictures only, so the tables
+a number of the model was derived from is an *input* and gets no verdict; where results with another value had been seen before, the
+figure names the verdicts of other claims that rest on it. Claims without a ratio are judged by their sentence. Papers print most results as pictures only, so the tables
 have the numbers of their text.
 
 How it is measured: clients lock and unlock without a pause. After a warm-up, all operations that end within a window count. Verbs

@@ -287,7 +287,7 @@ static int all_live(struct nodes *s, const pawl_grant *grants, unsigned count)
 }
 
 /* Node by node, in the order of the nodes, so that no clients wait for each other in a circle. All or none. */
-static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
+ONCE static int lock_all(struct pawl *p, const pawl_want *wants, unsigned count, uint64_t deadline, pawl_grant *grants)
 {
     struct nodes *s = nodes_of(p);
     const unsigned nodes = s->where.coordinators.count;
@@ -318,7 +318,7 @@ static int unlock_part(struct nodes *s, unsigned node, const pawl_grant *grants,
     return at && n ? at->ops->unlock_all(at, part, n) : 0;
 }
 
-static int unlock_all(struct pawl *p, const pawl_grant *grants, unsigned count)
+ONCE static int unlock_all(struct pawl *p, const pawl_grant *grants, unsigned count)
 {
     struct nodes *s = nodes_of(p);
     struct pawl *at;

@@ -41,13 +41,15 @@ uint64_t pawl_in(uint64_t ns)
 
 /* ---- locking ---- */
 
-__attribute__((noinline)) static int lock_with_care(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+__attribute__((noinline, cold)) static int lock_with_care(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline,
+                                                          pawl_grant *out)
 {
     return HANDLE_CALL(p, lock, key, mode, deadline, out);
 }
 
 /* The cell was given to another key just as we took its lock, or the session is lost. */
-__attribute__((noinline)) static int lock_again(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+__attribute__((noinline, cold)) static int lock_again(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline,
+                                                      pawl_grant *out)
 {
     p->ops->unlock(p, out);
     *out = (pawl_grant){0};
@@ -85,33 +87,28 @@ INLINED int lock_number(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t dea
     return lock_cell(p, key, cell, index, meta, mode, deadline, out);
 }
 
-INLINED int lock_name(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+/* Not inlined: an exclusive lock of a number must not pay for what names and readers need. */
+__attribute__((noinline)) static int lock_other(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
     const struct fast *f = p->fast;
     struct cell place = {.index = UINT64_MAX};
-    if (likely(f->cells && f->keys == PAWL_KEYS_NAMED && key.id - 1 < PAWL_NAME_MAX))
-        place = fast_find_name(f, key);
-    if (unlikely(place.index == UINT64_MAX))
+    char *cell = NULL;
+    if (!f->cells || !key.name == (f->keys == PAWL_KEYS_NAMED))
         return lock_with_care(p, key, mode, deadline, out);
-    return lock_cell(p, key, f->cells + (place.index << f->cell_shift), place.index, place.meta, mode, deadline, out);
-}
-
-/* Not inlined: an exclusive lock of a number must not pay for what names and readers need, and one of a name not for readers. */
-__attribute__((noinline)) static int lock_other(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
-{
-    return key.name ? lock_name(p, key, mode, deadline, out) : lock_number(p, key, mode, deadline, out);
-}
-
-__attribute__((noinline)) static int lock_exclusive_name(pawl *p, pawl_key key, uint64_t deadline, pawl_grant *out)
-{
-    return lock_name(p, key, PAWL_EXCLUSIVE, deadline, out);
+    if (!key.name)
+        cell = fast_find(f, key.id, &place.index, &place.meta);
+    else if (key.id - 1 < PAWL_NAME_MAX && (place = fast_find_name(f, key)).index != UINT64_MAX)
+        cell = f->cells + (place.index << f->cell_shift);
+    if (unlikely(!cell))
+        return lock_with_care(p, key, mode, deadline, out);
+    return lock_cell(p, key, cell, place.index, place.meta, mode, deadline, out);
 }
 
 INLINED int lock_until(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
 {
-    if (unlikely(mode != PAWL_EXCLUSIVE))
+    if (unlikely(mode != PAWL_EXCLUSIVE) || key.name)
         return lock_other(p, key, mode, deadline, out);
-    return likely(!key.name) ? lock_number(p, key, PAWL_EXCLUSIVE, deadline, out) : lock_exclusive_name(p, key, deadline, out);
+    return lock_number(p, key, PAWL_EXCLUSIVE, deadline, out);
 }
 
 HANDOVER int pawl_lock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *out)
@@ -119,19 +116,25 @@ HANDOVER int pawl_lock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *o
     return lock_until(p, key, mode, DEADLINE_NEVER, out);
 }
 
+/* For calls with a deadline, which share it. */
+__attribute__((noinline)) static int lock_by(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_grant *out)
+{
+    return lock_until(p, key, mode, deadline, out);
+}
+
 int pawl_trylock(pawl *p, pawl_key key, enum pawl_mode mode, pawl_grant *out)
 {
-    return lock_until(p, key, mode, DEADLINE_TRY, out);
+    return lock_by(p, key, mode, DEADLINE_TRY, out);
 }
 
 int pawl_timedlock(pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline_ns, pawl_grant *out)
 {
     uint64_t until = 0;
     int rc = handle_until(p, deadline_ns, &until);
-    return rc ? rc : lock_until(p, key, mode, until, out);
+    return rc ? rc : lock_by(p, key, mode, until, out);
 }
 
-__attribute__((noinline)) static int unlock_with_care(pawl *p, const pawl_grant *grant)
+__attribute__((noinline, cold)) static int unlock_with_care(pawl *p, const pawl_grant *grant)
 {
     return HANDLE_CALL(p, unlock, grant);
 }

@@ -46,8 +46,8 @@ static bool runs(struct service *s, uint64_t now)
 
 #define TERMS_MAX (2u * RACKS_MAX) /* of one packet or tick: one for the slots of each switch, and one for the switch */
 
-/* Terms are lives, and within those that the log has reserved. The steward hears of the hosts that there are: one that joins later can
- * hold nothing of an earlier term. False: there are too few lives left. */
+/* Terms are lives, and within those that the log has reserved. The steward hears of the hosts that there are: one that joins later
+ * can hold nothing of an earlier term. False: there are too few lives left. */
 static bool lend_lives(struct service *s, uint64_t now)
 {
     const struct coordinator *c = &s->coordinator;

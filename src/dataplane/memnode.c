@@ -59,9 +59,14 @@ static inline uint64_t *verbs_word(struct verbs_memory *m, uint64_t offset)
 
 static inline void verbs_store(struct verbs_memory *m, uint64_t offset, uint64_t value, const uint64_t *upper)
 {
-    __atomic_store_n(verbs_word(m, offset), value, __ATOMIC_SEQ_CST); /* CPUs that use the memory see it before a later READ */
+    __atomic_store_n(verbs_word(m, offset), value, __ATOMIC_RELEASE);
     if (upper)
-        __atomic_store_n(verbs_word(m, offset + 8), *upper, __ATOMIC_SEQ_CST);
+        __atomic_store_n(verbs_word(m, offset + 8), *upper, __ATOMIC_RELEASE);
+}
+
+static inline void verbs_fence(void)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
 static void atomic64(uint64_t *word, uint8_t verb, uint64_t *room)
@@ -246,6 +251,7 @@ static uint32_t on_batch(struct memnode *n, struct verbs_head *h, struct verbs_c
     if (!verbs_check_end(&r))
         return malformed(n, h);
     VERBS_LOOP(VERBS_COUNT_MAX, verbs_execute_step, &r)
+    verbs_show(&r);
     if (r.repeat) {
         n->counts.repeats++;
         return answer(h, VERBS_OK);

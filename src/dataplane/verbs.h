@@ -66,6 +66,7 @@ struct verbs_run {
     uint64_t move_offset;
     uint32_t move_at, move_left; /* in the packet; words */
     bool move_reads, move_kept;
+    bool stored; /* CPUs that have the memory mapped may not see a store of this request yet */
     bool repeat;
     bool bad;
 };
@@ -78,7 +79,7 @@ VERBS_INLINE void verbs_begin(struct verbs_run *r, const struct verbs_head *h)
     r->at = sizeof *h;
     r->changes = 0;
     r->words = r->reads = 0;
-    r->repeat = false;
+    r->stored = r->repeat = false;
     r->bad = !h->count || h->count > VERBS_COUNT_MAX;
 }
 
@@ -211,11 +212,21 @@ VERBS_INLINE void verbs_next128(uint8_t verb, const uint64_t *in, const uint64_t
 
 /* ---- second pass: execution ---- */
 
-/* The includer's: a word of memory, null beyond it; an atomic, whose old value replaces the first operand; and a store, `upper`: of
- * the other word of the pair, too. */
+/* The includer's: a word of memory, null beyond it; an atomic, whose old value replaces the first operand; a store, `upper`: of the
+ * other word of the pair, too; and a fence between stores and the loads that follow. A store need not be seen before a fence; what
+ * ends a request is one. */
 VERBS_INLINE uint64_t *verbs_word(struct verbs_memory *m, uint64_t offset);
 VERBS_INLINE void verbs_atomic(const struct verbs_run *r, const struct verbs_op *op, uint32_t at);
 VERBS_INLINE void verbs_store(struct verbs_memory *m, uint64_t offset, uint64_t value, const uint64_t *upper);
+VERBS_INLINE void verbs_fence(void);
+
+/* Before a READ: CPUs that have the memory mapped see the stores before it first (alock's cohorts). */
+VERBS_INLINE void verbs_show(struct verbs_run *r)
+{
+    if (r->stored)
+        verbs_fence();
+    r->stored = false;
+}
 
 VERBS_INLINE void verbs_keep(struct verbs_run *r, uint64_t *room)
 {
@@ -240,6 +251,7 @@ static long verbs_move_step(uint32_t i, void *run)
     if (!r->move_reads && !r->repeat) {
         const uint64_t *upper = r->move_left > 1 && r->move_offset % 16 == 0 ? verbs_place(r, r->move_at + 8, 8) : NULL;
         verbs_store(r->memory, r->move_offset, *room, upper);
+        r->stored = true;
         words = upper ? 2 : 1;
     } else if (r->move_reads && !(r->move_kept && r->repeat)) {
         word = verbs_word(r->memory, r->move_offset);
@@ -255,7 +267,7 @@ static long verbs_move_step(uint32_t i, void *run)
 }
 
 /* A READ of one or two words that is not kept, and a WRITE of a word or a pair: most of them, so without a loop. */
-VERBS_INLINE bool verbs_move_short(const struct verbs_run *r, const struct verbs_op *op, uint32_t at)
+VERBS_INLINE bool verbs_move_short(struct verbs_run *r, const struct verbs_op *op, uint32_t at)
 {
     bool two = op->room == 16;
     uint64_t *low = verbs_place(r, at, 8), *high = two ? verbs_place(r, at + 8, 8) : NULL, *word;
@@ -267,8 +279,10 @@ VERBS_INLINE bool verbs_move_short(const struct verbs_run *r, const struct verbs
         if (two && op->offset % 16)
             return false;
         verbs_store(r->memory, op->offset, *low, high);
+        r->stored = true;
         return true;
     }
+    verbs_show(r);
     if (verbs_keeps_read(r))
         return false;
     word = verbs_word(r->memory, op->offset);
@@ -285,6 +299,8 @@ VERBS_INLINE void verbs_move(struct verbs_run *r, const struct verbs_op *op, uin
     if (verbs_move_short(r, op, at))
         return;
     r->move_reads = op->verb == VERBS_READ;
+    if (r->move_reads)
+        verbs_show(r);
     r->move_kept = r->move_reads && verbs_keeps_read(r);
     r->move_left = op->room / 8u;
     r->move_offset = op->offset;

@@ -143,8 +143,9 @@ struct fab_msg {
 
 struct fab_ep;
 
-/* See fab_own_load64, fab_own_store64 and fab_private_store64. */
-enum fab_own { FAB_OWN_LOAD, FAB_OWN_STORE, FAB_OWN_PRIVATE };
+/* See fab_own_load64, fab_own_store64 and fab_private_store64. FAB_OWN_LOCAL, of own_inside only: fab_local_store64, to a word that
+ * others write, too. */
+enum fab_own { FAB_OWN_LOAD, FAB_OWN_STORE, FAB_OWN_PRIVATE, FAB_OWN_LOCAL };
 
 struct fab_ops {
     /* Executes n verbs in order; n <= FAB_BATCH_MAX. One round trip if they go to one node. 0 or the first error;

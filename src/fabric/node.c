@@ -68,11 +68,30 @@ static void pass_time(struct fab_node *n, uint64_t now, uint64_t until)
     n->io->wait(n, min_u64(retransmit_at(n, now), until), false);
 }
 
+/* Writes the stores of the open request into it; another that comes later joins none of them. */
+static void put_stores(struct fab_node *n)
+{
+    struct node_request *r = n->open;
+    uint8_t *at = n->store_count ? r->packet + n->stores_at : NULL;
+    for (unsigned i = 0; i < n->store_count; i++) {
+        const struct node_store *s = &n->stores[i];
+        const struct verbs_op write = {.verb = VERBS_WRITE, .room = (uint16_t)s->room, .offset = s->offset};
+        r->latest = (uint32_t)(at - r->packet);
+        memcpy(at, &write, sizeof write);
+        at += sizeof write;
+        for (uint32_t k = 0; k < s->room / sizeof s->word[0]; k++, at += sizeof s->word[0])
+            memcpy(at, &s->word[k], sizeof s->word[0]);
+    }
+    n->store_count = 0;
+    n->store_places = 0;
+}
+
 static void flush_at(struct fab_node *n, uint64_t now)
 {
     struct node_request *r = n->open;
     if (!r)
         return;
+    put_stores(n);
     struct verbs_head head = node_head(n, VERBS_BATCH, r->len, r->sequence);
     head.count = (uint16_t)r->count;
     memcpy(r->packet, &head, sizeof head);
@@ -112,7 +131,6 @@ ONCE static int open_request(struct fab_node *n, uint64_t *now, uint64_t until, 
         r->count = r->kept = r->reads = 0;
         r->call = NULL;
         r->ops = NULL;
-        n->store_count = 0;
     }
     *out = n->open;
     return 0;
@@ -297,6 +315,7 @@ static int send_batch(struct fab_node *n, struct fab_op *ops, unsigned count, st
             rc = open_request(n, now, until, &r);
         if (rc)
             return rc;
+        put_stores(n);
         r->from = r->len;
         r->skip = skip;
         r->ops = &ops[i];
@@ -346,46 +365,43 @@ int node_batch(struct fab_ep *ep, struct fab_op *ops, unsigned count)
 
 /* ---- writes that no task waits for ---- */
 
-/* Makes room for a word at the end of the i-th store of the open request. */
-static void widen(struct fab_node *n, unsigned i)
-{
-    struct node_request *r = n->open;
-    struct node_store *s = &n->stores[i];
-    struct verbs_op write;
-    const uint32_t word = sizeof(uint64_t), end = s->at + (uint32_t)sizeof write + s->room;
-    if (r->len > end)
-        memmove(r->packet + end + word, r->packet + end, r->len - end);
-    s->room += word;
-    memcpy(&write, r->packet + s->at, sizeof write);
-    write.room = (uint16_t)s->room;
-    memcpy(r->packet + s->at, &write, sizeof write);
-    for (unsigned k = i + 1; k < n->store_count; k++)
-        n->stores[k].at += word;
-    r->latest += r->latest > s->at ? word : 0;
-    r->len += word;
-}
-
 #define PLACE_BYTES 32u /* words of one hold that are stored so lie within, those of the next descriptor beyond */
 
-/* A store to a word that a WRITE of the open request stores, or to the word behind it, becomes a part of that WRITE. So a session
- * that gives back several locks and takes others sends each of its records once. Only such stores follow that WRITE in the request,
- * and none of them to words nearby: so words of one hold keep their order (those of one WRITE: that of their addresses). Words of
- * different holds may pass each other, as they do when different threads use them. */
+/* The places that words from `offset` on lie in, one bit for each; places of different descriptors may share one. */
+static uint64_t place_of(uint64_t offset)
+{
+    return 1ull << offset / PLACE_BYTES % 64;
+}
+
+/* Of a word nearby there is a store only if it has one of these places. */
+static uint64_t places_near(uint64_t offset)
+{
+    return place_of(offset - PLACE_BYTES) | place_of(offset) | place_of(offset + PLACE_BYTES);
+}
+
+/* A store to a word that a store of the open request has, or to the word behind it, becomes a part of that one. So a session that
+ * gives back several locks and takes others sends each of its records once. Only such stores follow it in the request, and none of
+ * them to words nearby: so words of one hold keep their order (those of one WRITE: that of their addresses). Words of different
+ * holds may pass each other, as they do when different threads use them. */
 static bool join_store(struct fab_node *n, uint64_t offset, uint64_t value)
 {
-    unsigned i = n->open ? n->store_count : 0;
+    if (!(n->store_places & places_near(offset)))
+        return false;
+    unsigned i = n->store_count;
     while (i > 0 && (offset + PLACE_BYTES <= n->stores[i - 1].offset ||
                      offset >= n->stores[i - 1].offset + n->stores[i - 1].room + PLACE_BYTES))
         i--;
-    if (!i)
+    struct node_store *near = i ? &n->stores[i - 1] : NULL;
+    if (!near || offset < near->offset || offset > near->offset + near->room)
         return false;
-    const struct node_store *near = &n->stores[--i];
-    const uint64_t end = near->offset + near->room;
-    if (offset < near->offset || offset > end || (offset == end && n->open->len + sizeof value > VERBS_PACKET_MAX))
-        return false;
-    if (offset == end)
-        widen(n, i);
-    memcpy(n->open->packet + near->at + sizeof(struct verbs_op) + (offset - near->offset), &value, sizeof value);
+    if (offset == near->offset + near->room) {
+        if (near->room == sizeof near->word || n->open->len + sizeof value > VERBS_PACKET_MAX)
+            return false;
+        near->room += (uint32_t)sizeof value;
+        n->open->len += (uint32_t)sizeof value;
+        n->store_places |= place_of(offset);
+    }
+    near->word[(offset - near->offset) / sizeof value] = value;
     return true;
 }
 
@@ -408,6 +424,7 @@ static void put_later(struct fab_node *n, const struct fab_op *op)
         struct node_request *r = open_later(n);
         if (!r)
             return;
+        put_stores(n); /* no later store passes it */
         skip += put_verb(r, op, skip);
         if (skip < op->len)
             node_flush(n);
@@ -422,7 +439,6 @@ static void node_post(struct fab_ep *ep, const struct fab_op *op)
     n->io->lock(n);
     n->fab.counts.writes++;
     put_later(n, op);
-    n->store_count = 0; /* no later store passes it */
     if (n->io->pending)
         n->io->pending(n);
     n->io->unlock(n);
@@ -449,21 +465,26 @@ static void store_later(struct fab_node *n, fab_addr addr, uint64_t value)
     n->fab.counts.writes++;
     if (join_store(n, FAB_OFFSET(addr), value))
         return; /* the library's thread knows of the open request */
-    const struct verbs_op write = {.verb = VERBS_WRITE, .room = sizeof value, .offset = FAB_OFFSET(addr)};
+    const uint32_t len = (uint32_t)(sizeof(struct verbs_op) + sizeof value);
+    bool opens = !n->open;
     struct node_request *r = open_later(n);
-    if (r && (r->count == VERBS_COUNT_MAX || r->len + sizeof write + sizeof value > VERBS_PACKET_MAX)) {
+    if (r && (r->count == VERBS_COUNT_MAX || r->len + len > VERBS_PACKET_MAX)) {
         node_flush(n);
+        opens = true;
         r = open_later(n);
     }
     if (!r)
         return;
-    n->stores[n->store_count++] = (struct node_store){.offset = write.offset, .room = write.room, .at = r->len};
-    memcpy(r->packet + r->len, &write, sizeof write);
-    memcpy(r->packet + r->len + sizeof write, &value, sizeof value);
-    r->latest = r->len;
-    r->len += (uint32_t)(sizeof write + sizeof value);
+    if (!n->store_count)
+        n->stores_at = r->len;
+    struct node_store *s = &n->stores[n->store_count++];
+    s->offset = FAB_OFFSET(addr);
+    s->room = sizeof value;
+    s->word[0] = value;
+    n->store_places |= place_of(s->offset);
+    r->len += len;
     r->count++;
-    if (n->io->pending)
+    if (opens && n->io->pending)
         n->io->pending(n);
 }
 
@@ -511,7 +532,8 @@ static uint64_t node_own_inside(struct fab_ep *ep, enum fab_own how, fab_addr ad
         node_enter(ep);
         return value;
     }
-    if (!own_put(&n->own, addr, value) || how != FAB_OWN_PRIVATE)
+    bool kept = how != FAB_OWN_LOCAL && own_put(&n->own, addr, value);
+    if (!kept || how != FAB_OWN_PRIVATE)
         store_later(n, addr, value);
     return 0;
 }

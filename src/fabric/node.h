@@ -49,10 +49,14 @@ struct node_request {
     _Alignas(8) uint8_t packet[VERBS_PACKET_MAX];
 };
 
-/* A WRITE at the end of the open request, of words of the session's own. */
+#define NODE_STORE_WORDS 8u /* more than of any descriptor follow each other */
+
+/* A WRITE at the end of the open request, of words of the session's own. It is counted in the request's length, and written into
+ * its packet when another verb follows or the request leaves: until then it may grow. */
 struct node_store {
     uint64_t offset;
-    uint32_t room, at; /* at: where in the packet it is */
+    uint32_t room;
+    uint64_t word[NODE_STORE_WORDS];
 };
 
 struct fab_node_counts {
@@ -72,8 +76,9 @@ struct fab_node {
     int dead;            /* what every call returns from now on; 0: nothing is wrong */
     uint64_t next, base; /* sequence of the next request; of the first that is not answered */
     struct node_request *open;
-    struct node_store stores[VERBS_COUNT_MAX]; /* of the open request: nothing but these follows the first of them */
-    unsigned store_count;
+    struct node_store stores[VERBS_COUNT_MAX]; /* of the open request: they are its end, from `stores_at` on */
+    unsigned store_count, stores_at;
+    uint64_t store_places; /* in which their words are: see node.c */
     struct node_request requests[VERBS_WINDOW];
     struct node_ask *asks; /* questions under way */
     uint64_t changes;      /* rises when tasks that wait should look again (fab_node_io.wake) */

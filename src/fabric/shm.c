@@ -148,7 +148,7 @@ __attribute__((noinline, cold)) static int slept(long rc, struct futex_waitv *wa
     return 0;
 }
 
-INLINED int sleep_on(struct futex_waitv *waits, unsigned n, uint64_t deadline)
+HANDOVER int fab_shm_sleep(struct futex_waitv *waits, unsigned n, uint64_t deadline)
 {
     if (!n)
         return sleep_until(deadline);
@@ -156,11 +156,6 @@ INLINED int sleep_on(struct futex_waitv *waits, unsigned n, uint64_t deadline)
     uintptr_t timeout = deadline == DEADLINE_NEVER ? 0 : (uintptr_t)&until;
     long rc = fab_shm_call(SYS_futex_waitv, (uintptr_t)waits, n, 0, timeout, CLOCK_MONOTONIC);
     return likely(rc >= 0) ? 0 : slept(rc, waits, deadline);
-}
-
-int fab_shm_sleep(struct futex_waitv *waits, unsigned n, uint64_t deadline)
-{
-    return sleep_on(waits, n, deadline);
 }
 
 /* The conditions of most waits: the lock's word, and the life of its holder. */
@@ -175,7 +170,8 @@ static bool arm(struct fab_ep *ep, const struct fab_cond *conds, struct futex_wa
     return true;
 }
 
-__attribute__((noinline)) static int sleep_on_many(struct fab_ep *ep, const struct fab_cond *conds, unsigned n, uint64_t deadline)
+__attribute__((noinline, cold)) static int sleep_on_many(struct fab_ep *ep, const struct fab_cond *conds, unsigned n,
+                                                         uint64_t deadline)
 {
     struct futex_waitv waits[FAB_CONDS_MAX];
     return arm(ep, conds, waits, n) ? fab_shm_sleep(waits, n, deadline) : 0;
@@ -196,7 +192,7 @@ HANDOVER static int shm_wait(struct fab_ep *ep, const struct fab_cond *conds, un
     struct futex_waitv waits[FEW_CONDS]; /* a small frame: a waiter that was woken finds its stack cold */
     if (!arm(ep, conds, waits, n))
         return 0;
-    int rc = sleep_on(waits, n, deadline);
+    int rc = fab_shm_sleep(waits, n, deadline);
     if (n)
         __builtin_prefetch(fab_shm_ptr(ep, conds[0].addr), 1); /* the word that the caller looks at next */
     return rc;

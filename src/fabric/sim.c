@@ -18,30 +18,51 @@ static const struct fab_ops sim_fab_ops = {
 
 /* ---- connections ---- */
 
+/* A thread has a connection to the host, or one to each thread there. */
+static uint32_t contexts_to(const struct sim_ep *ep, const struct sim_node *node)
+{
+    const struct sim *sim = ep->fabric->sim;
+    uint32_t threads = 0;
+    if (!model_get(sim->model, MODEL_thread_pairs))
+        return 1;
+    for (unsigned i = 0; i < sim->process_count; i++)
+        threads += sim->processes[i]->host == node->host;
+    return threads ? threads : 1;
+}
+
+/* A connection between two threads of one host has both its contexts in the same cache; one to its memory has a single one. */
+static bool has_two_ends(const struct sim_ep *ep, const struct sim_host *host)
+{
+    return host != ep->host || model_get(ep->fabric->sim->model, MODEL_thread_pairs);
+}
+
 void sim_ep_connect(struct sim_ep *ep, struct sim_node *node)
 {
     struct sim_conn *conn = &ep->conns[node->host->id];
     if (!conn->birth)
         conn->birth = node->host->births;
-    if (conn->open || ep->rare)
+    if (conn->contexts || ep->rare)
         return;
-    conn->open = true;
-    ep->host->nic.connections++;
-    if (node->host != ep->host)
-        node->host->nic.connections++;
+    conn->contexts = contexts_to(ep, node);
+    ep->host->nic.connections += conn->contexts;
+    if (has_two_ends(ep, node->host))
+        node->host->nic.connections += conn->contexts;
 }
 
 static void ep_disconnect(struct sim_ep *ep)
 {
     for (unsigned i = 0; i < ep->fabric->sim->host_count; i++) {
-        if (!ep->conns[i].open)
-            continue;
         struct sim_host *host = ep->fabric->sim->hosts[i];
-        ep->conns[i].open = false;
-        ep->host->nic.connections--;
-        if (host != ep->host)
-            host->nic.connections--;
+        ep->host->nic.connections -= ep->conns[i].contexts;
+        if (has_two_ends(ep, host))
+            host->nic.connections -= ep->conns[i].contexts;
+        ep->conns[i].contexts = 0;
     }
+}
+
+void sim_ep_forget_contexts(struct fab_ep *fab)
+{
+    ep_disconnect(sim_ep_of(fab));
 }
 
 void sim_ep_reconnect(struct fab_ep *fab)
@@ -62,6 +83,13 @@ void sim_ep_reconnect_to(struct fab_ep *fab, uint32_t host)
 void sim_ep_use_rarely(struct fab_ep *fab)
 {
     sim_ep_of(fab)->rare = true;
+}
+
+void sim_ep_receive_from(struct fab_ep *fab, uint32_t remainder, uint32_t divisor)
+{
+    assert(remainder < divisor);
+    sim_ep_of(fab)->from_remainder = remainder;
+    sim_ep_of(fab)->from_divisor = divisor;
 }
 
 struct fab_ep *sim_ep_new(struct sim_fabric *fabric, struct sim_process *process)

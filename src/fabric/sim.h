@@ -75,6 +75,13 @@ struct fab_ep *sim_ep_new(struct sim_fabric *fabric, struct sim_process *process
  * called before its first verb. */
 void sim_ep_use_rarely(struct fab_ep *fab);
 
+/* The endpoint receives the messages of senders whose number leaves that remainder; else any endpoint of a process receives any of
+ * its messages. */
+void sim_ep_receive_from(struct fab_ep *fab, uint32_t remainder, uint32_t divisor);
+
+/* Its connections leave the NICs' caches of contexts. The next verb on one brings it back. */
+void sim_ep_forget_contexts(struct fab_ep *fab);
+
 /* No task uses it any more. What it has in flight still takes effect. Endpoints of a crashed process are freed this way
  * too, or with the fabric. */
 void sim_ep_free(struct fab_ep *fab);

@@ -48,7 +48,7 @@ struct sim_conn {
     uint64_t birth;                  /* of the host as connected to; 0: at first use */
     uint64_t arrival_ns, message_ns; /* the last one's: the next one is not earlier */
     uint64_t effect_ns[SIM_CLASSES]; /* the last one's of each class: a verb is behind those that it must not pass */
-    bool open;                       /* counted in the NICs' context caches */
+    uint32_t contexts;               /* counted in the NICs' context caches, at each end */
 };
 
 struct sim_store {
@@ -83,6 +83,7 @@ struct sim_ep {
     int post_error; /* of a posted write: surfaces at the next verb */
     bool resetting; /* a verb's outcome is unknown: the next one waits until nothing is in flight any more */
     bool receiving;
+    uint32_t from_remainder, from_divisor; /* of the senders whose messages it receives; divisor 0: of all */
     struct sim_watch watches[FAB_CONDS_MAX];
     unsigned watching;
     struct sim_store stores[STORES_MAX];

@@ -10,6 +10,33 @@
 #define REORDER_WAYS 8
 #define DELAY_WAYS 1000
 
+static bool receives_from(const struct sim_ep *ep, uint32_t sender)
+{
+    return !ep->from_divisor || sender % ep->from_divisor == ep->from_remainder;
+}
+
+/* The place of the first message that the endpoint may receive, counted from the head; the number of messages if there is none. */
+static unsigned mailbox_find(const struct sim_mailbox *box, const struct sim_ep *ep)
+{
+    unsigned at = 0;
+    while (at < box->count && !receives_from(ep, box->messages[(box->head + at) % MAILBOX_MAX].from))
+        at++;
+    return at;
+}
+
+static bool mailbox_take(struct sim_mailbox *box, const struct sim_ep *ep, struct fab_msg *out)
+{
+    unsigned at = box ? mailbox_find(box, ep) : 0;
+    if (!box || at == box->count)
+        return false;
+    *out = box->messages[(box->head + at) % MAILBOX_MAX];
+    for (; at; at--) /* those before it move up */
+        box->messages[(box->head + at) % MAILBOX_MAX] = box->messages[(box->head + at - 1) % MAILBOX_MAX];
+    box->head = (box->head + 1) % MAILBOX_MAX;
+    box->count--;
+    return true;
+}
+
 static void mailbox_put(struct sim_fabric *fabric, uint32_t to, const struct fab_msg *msg)
 {
     struct sim *sim = fabric->sim;
@@ -20,7 +47,7 @@ static void mailbox_put(struct sim_fabric *fabric, uint32_t to, const struct fab
         return; /* full: lost */
     box->messages[(box->head + box->count++) % MAILBOX_MAX] = *msg;
     for (struct sim_ep *ep = fabric->eps[to]; ep; ep = ep->next)
-        if (ep->receiving)
+        if (ep->receiving && receives_from(ep, msg->from))
             sim_ticket_wake_at(ep->ticket, sim->now_ns);
 }
 
@@ -116,19 +143,14 @@ int sim_fab_recv(struct fab_ep *fab, struct fab_msg *out, uint64_t deadline)
     uint64_t deadline_ns = sim_host_clock_inverse(ep->host, deadline);
     sim_ep_drain(ep);
     for (;;) {
-        struct sim_mailbox *box = ep->fabric->mailboxes[fab->id];
-        if (box && box->count) {
-            *out = box->messages[box->head];
-            box->head = (box->head + 1) % MAILBOX_MAX;
-            box->count--;
+        if (mailbox_take(ep->fabric->mailboxes[fab->id], ep, out))
             return 0;
-        }
         ep->ticket = sim_ticket_take(task);
         ep->receiving = true;
         int rc = sim_task_wait(task, deadline_ns);
         ep->receiving = false;
-        box = ep->fabric->mailboxes[fab->id];
-        if (rc == -ECANCELED || (rc && !(box && box->count)))
+        const struct sim_mailbox *box = ep->fabric->mailboxes[fab->id];
+        if (rc == -ECANCELED || (rc && !(box && mailbox_find(box, ep) < box->count)))
             return rc;
     }
 }

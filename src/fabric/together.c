@@ -195,6 +195,8 @@ static int call_fence(struct fab_ep *ep, uint32_t peer, uint64_t proof)
 static uint64_t call_local(struct fab_ep *ep, enum fab_verb verb, fab_addr addr, uint64_t compare, uint64_t value)
 {
     struct call *c = call_of(ep);
+    if (c->all->inside && verb == FAB_WRITE)
+        return c->all->ep->ops->own_inside(c->all->ep, FAB_OWN_LOCAL, addr, value);
     c->n = verb;
     c->addr = addr;
     c->a = compare;

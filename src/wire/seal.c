@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/seal.h"
 
-struct seal_key seal_derive(const struct seal_key *from, uint64_t purpose, uint64_t a, uint64_t b)
+ONCE struct seal_key seal_derive(const struct seal_key *from, uint64_t purpose, uint64_t a, uint64_t b)
 {
     struct seal_key out;
     for (uint64_t i = 0; i < countof(out.k); i++) {

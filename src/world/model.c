@@ -36,10 +36,12 @@ static const struct model_field_info infos[MODEL_FIELDS] = {MODEL_FIELDS_EACH(MO
 /* Clients that are threads with a core each, whose own time is not known; packet software as quick at agents as at servers. */
 #define EVERY_WORD ASSUMED(local_hit_ns, 0, "each access is charged: so that interleavings vary")
 #define OWN_CORES ASSUMED(client_cores, 0, "each client has a core"), ASSUMED(client_cycle_ns, 0, "not said")
+#define BY_HOST ASSUMED(thread_pairs, 0, "no source of this testbed says that threads are connected in pairs")
+#define ANY_CORE ASSUMED(server_bound, 0, "no source of this testbed says that clients stay with a core")
 #define AGENTS ASSUMED(agent_service_ns, 444, "as a lock server: NetLock 5")
 #define NO_TURNS ASSUMED(message_ns, 0, "connections to all clients"), ASSUMED(reply_ns, 0, "replies are sent and forgotten")
 #define BY_SWITCH ASSUMED(own_packet_ns, 0, "packets to the own host go through the switch")
-#define NEUTRAL EVERY_WORD, OWN_CORES, AGENTS, NO_TURNS, BY_SWITCH
+#define NEUTRAL EVERY_WORD, OWN_CORES, AGENTS, NO_TURNS, BY_SWITCH, BY_HOST, ANY_CORE
 
 /* Loopback and READs of one address, where the testbed says nothing of them. */
 #define UNSAID ASSUMED(read_same_ns, 0, PASS), ASSUMED(loopback_ns, 450, "propagation without cable and switch")
@@ -100,6 +102,8 @@ static const struct model models[] = {
              OWN_CORES,
              AGENTS,
              BY_SWITCH,
+             STATED(thread_pairs, 0,
+                    "3.2: clients are not connected with each other but by dynamic connections; one to the server"),
              MLX5_NIC,
              QM8700_SWITCH,
              DERIVED(inbound_atomic16_ns, 33,
@@ -121,6 +125,7 @@ static const struct model models[] = {
              ASSUMED(loopback_ns, 482, "4.1: messages within a node are compensated by 1 us, half of it per way"),
              ARTIFACT(poll_ns, 1862, "client.rs: 4,096 cycles at 2.2 GHz between two READs of a client that waits"),
              ARTIFACT(server_cores, 47, "server.rs: 47 handlers"),
+             ARTIFACT(server_bound, 1, "server.rs: a client stays with the handler of its number"),
              ASSUMED(server_service_ns, 200, "Kalia et al., eRPC, NSDI'19: 10 M small RPCs/s per core, and as much for the lock"),
              ASSUMED(host_packet_ns, 1100, "two-sided verbs over the same network"),
              ASSUMED(nic_packet_ns, 10, "as outbound_ns"),
@@ -138,6 +143,10 @@ static const struct model models[] = {
                    AGENTS,
                    NO_TURNS,
                    BY_SWITCH,
+                   ANY_CORE,
+                   ARTIFACT(thread_pairs, 1,
+                            "main.cc, rdma.h: a thread is a peer of every thread of every node; 6.2 counts 1,280 at a NIC, of 10 "
+                            "nodes with 8 threads"),
                    ASSUMED(client_cores, 0, "6: a thread each"),
                    ARTIFACT(client_cycle_ns, 200,
                             "results, commit dd622fe: throughput against mean latency; the driver's own time"),
@@ -183,6 +192,8 @@ static const struct model models[] = {
                    UNSAID,
                    AGENTS,
                    NO_TURNS,
+                   BY_HOST,
+                   ANY_CORE,
                    ARTIFACT(own_packet_ns, 120,
                             "ParLock net.cc, lock.cc: a client's thread decides locks of its own host itself, under a mutex; two "
                             "transfers of a line each way (local_ns)"),

@@ -26,6 +26,7 @@
     X(loopback_service_ns, "ns", "PCIe and NIC occupied by one verb to the own host, beside serving it")                           \
     X(contexts, "connections", "whose context fits the NIC's cache")                                                               \
     X(context_miss_ns, "ns", "NIC occupied by fetching a context")                                                                 \
+    X(thread_pairs, "0 or 1", "1: each thread has a connection to each thread of a host; 0: one to the host")                      \
     X(local_ns, "ns", "a CPU's access to a word that other cores use too")                                                         \
     X(local_hit_ns, "ns", "the same, where no other core has used its cache line meanwhile; 0: as local_ns")                       \
     X(store_drain_ns, "ns", "a store stays in its core's store buffer for up to this")                                             \
@@ -34,6 +35,7 @@
     X(retries, "times", "until a connection is given up")                                                                          \
     X(server_cores, "cores", "of a lock server")                                                                                   \
     X(server_service_ns, "ns", "of one core for one request")                                                                      \
+    X(server_bound, "0 or 1", "1: a core serves the clients of its number, by messages; 0: any core serves any client")            \
     X(reply_ns, "ns", "more of that core, until its reply is reported delivered: lock servers by messages; 0: it does not wait")   \
     X(agent_service_ns, "ns", "of a host's core for one packet to its agents")                                                     \
     X(client_cores, "cores", "of a host, on which its clients take turns; 0: each client has one of its own")                      \

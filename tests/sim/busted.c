@@ -31,6 +31,7 @@ static const struct {
     {"busted-dslr-late", {"I1:"}},
     {"busted-alock-greedy", {"I12:"}},
     {"busted-shiftlock-greedy", {"I12:"}},
+    {"busted-shiftlock-step", {"I1:", "I2:"}},
     {"busted-ranges-off-by-one", {"I1:", "I2:"}},
     {"busted-ranges-early-token", {"I2:"}},
     {"busted-ranges-release-more", {"I1:", "I2:"}},
@@ -187,6 +188,7 @@ static const struct {
     {"busted-leader-ahead", 21},
     {"busted-srvlock-blank", 535},
     {"busted-word-forget", 74},
+    {"busted-shiftlock-step", 100},
     {"busted-no-fence", 7},
     {"busted-coordinator-late", 27},
     {"busted-node-hasty", 10},
@@ -256,6 +258,7 @@ static void catch (const struct design *d)
     bool beside = strtoul(expected[which].breaks[0] + 1, NULL, 10) >= BESIDE_FIRST;
     bool restarts = !strcmp(d->name, restarts_only);
     bool batch = !strncmp(d->name, "busted-batch-", strlen("busted-batch-")); /* the swarm's packets leave together */
+    bool steps = !strcmp(d->name, "busted-shiftlock-step");                   /* at memory nodes only */
     bool needs_quick = !strcmp(d->name, "busted-alock-nofence");
     for (uint64_t i = 0; i < SEEDS_MAX; i++) {
         uint64_t seed = (begin_of(d) + i) % SEEDS_MAX;
@@ -263,6 +266,7 @@ static void catch (const struct design *d)
                                           .model = needs_quick ? model_find("quick") : NULL,
                                           .faults = restarts ? FAULT_BIT(FAULT_CRASH_SERVER) : d->tolerates,
                                           .seed = seed,
+                                          .on_node = steps,
                                           .campaign = beside              ? CAMPAIGN_BESIDE
                                                       : restarts || batch ? CAMPAIGN_SWARM
                                                                           : CAMPAIGN_FIXED};

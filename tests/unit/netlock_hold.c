@@ -4,7 +4,7 @@
 #include "tests/term.h"
 #include "tests/unit/netlock_host_kit.h"
 
-#define TERM 5u     /* of the switch, as the kit has it; the next one: */
+#define TERM 5u /* of the switch, as the kit has it; the next one: */
 #define NEXT 6u
 #define SERVER_LIFE 7u
 #define NONCE ((UINT64_C(1) << 30) * NETLOCK_SERIAL_STEP)

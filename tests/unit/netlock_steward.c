@@ -32,9 +32,9 @@ static struct outbox out;
 static uint64_t now;
 static struct netlock_table said; /* by the latest answer */
 static uint8_t flags;
-static bool named;                /* it has a list of hosts: */
+static bool named; /* it has a list of hosts: */
 static uint64_t hosts[NETLOCK_HOST_WORDS];
-static bool older; /* members are of a build that takes whole leases only */
+static bool older;              /* members are of a build that takes whole leases only */
 static uint32_t follows = LIFE; /* life of the steward that members follow */
 
 static const struct place original = {MACHINE_SWITCH, 0}, backup = {MACHINE_SWITCH, 1};

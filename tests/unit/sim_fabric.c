@@ -279,11 +279,12 @@ static void test_wait(void)
 /* ---- messages ---- */
 
 #define MESSAGES 2000
+#define FEW 40 /* so many fit a mailbox */
 
 static void send_numbers(void *arg)
 {
     struct actor *a = arg;
-    for (uint64_t i = 0; i < MESSAGES; i++) {
+    for (uint64_t i = 0; i < a->seen[2]; i++) {
         CHECK_EQ(fab_send(a->ep, (uint32_t)a->seen[0], &i, sizeof i), 0);
         fab_wait_any(a->ep, NULL, 0, world_now(a->ep->world) + 1000);
     }
@@ -311,6 +312,7 @@ static void test_messages(void)
         open_default(&kit, 5, mixes[i], 3);
         struct actor sender = actor_on(&kit, 1), receiver = actor_on(&kit, 2);
         sender.seen[0] = receiver.ep->id;
+        sender.seen[2] = MESSAGES;
         sim_spawn(receiver.process, "receiver", receive_numbers, &receiver);
         sim_spawn(sender.process, "sender", send_numbers, &sender);
         CHECK_EQ(sim_run(&kit.sim, UINT64_MAX), SIM_IDLE);
@@ -322,6 +324,92 @@ static void test_messages(void)
         CHECK(mixes[i] & ~FAULT_BIT(FAULT_LOSS) ? receiver.seen[1] > 0 : receiver.seen[1] == 0);
         kit_close(&kit);
     }
+}
+
+/* ---- messages to endpoints that are bound to senders ---- */
+
+enum { BOUND = 3, BOUND_SENDERS = 7 };
+
+static void receive_bound(void *arg)
+{
+    struct actor *a = arg;
+    struct fab_msg msg;
+    while (!(a->rc = fab_recv(a->ep, &msg, world_now(a->ep->world) + 10 * NS_PER_MS))) {
+        CHECK_EQ(msg.from % BOUND, a->seen[0]);
+        a->count++;
+        fab_wait_any(a->ep, NULL, 0, world_now(a->ep->world) + 3000); /* so that messages for others lie before its own */
+    }
+}
+
+/* The cores of a server share a mailbox, and each takes the messages of its senders alone, in their order. */
+static void test_bound(void)
+{
+    static struct kit kit;
+    open_default(&kit, 5, 0, 3);
+    struct actor cores[BOUND], senders[BOUND_SENDERS];
+    cores[0] = actor_on(&kit, 0);
+    for (unsigned i = 0; i < BOUND; i++) {
+        cores[i] = cores[0];
+        cores[i].ep = sim_ep_new(kit.fabric, cores[0].process);
+        cores[i].seen[0] = i;
+        sim_ep_receive_from(cores[i].ep, i, BOUND);
+        sim_spawn(cores[0].process, "core", receive_bound, &cores[i]);
+    }
+    for (unsigned i = 0; i < BOUND_SENDERS; i++) {
+        senders[i] = actor_on(&kit, 1 + i % 2);
+        senders[i].seen[0] = cores[0].ep->id;
+        senders[i].seen[2] = FEW;
+        sim_spawn(senders[i].process, "sender", send_numbers, &senders[i]);
+    }
+    CHECK_EQ(sim_run(&kit.sim, UINT64_MAX), SIM_IDLE);
+    CHECK_EQ(cores[0].count + cores[1].count + cores[2].count, BOUND_SENDERS * FEW);
+    for (unsigned i = 0; i < BOUND; i++)
+        CHECK(cores[i].count >= 2 * FEW && cores[i].rc == -ETIMEDOUT);
+    kit_close(&kit);
+}
+
+/* ---- connections ---- */
+
+static void touch_host(void *arg)
+{
+    struct actor *a = arg;
+    uint64_t word;
+    struct fab_op op = {.verb = FAB_READ, .len = 8, .addr = FAB_ADDR(a->seen[0], 0), .buf = &word};
+    CHECK_EQ(fab_batch(a->ep, &op, 1), 0);
+}
+
+/* How many contexts the NICs of both hosts of three threads each have to keep, when each thread has used that host. */
+static void count_contexts(bool pairs, unsigned used, uint32_t *first, uint32_t *second)
+{
+    static struct kit kit;
+    const struct sim_config config = {.seed = 1, .model = &kit.model};
+    kit.model = *model_find("default");
+    CHECK_EQ(model_set(&kit.model, "thread_pairs", pairs), 0);
+    kit_open(&kit, &config, SIM_FABRIC_CAPS, 2);
+    struct actor actors[6];
+    for (unsigned i = 0; i < countof(actors); i++) {
+        actors[i] = actor_on(&kit, i % 2);
+        actors[i].seen[0] = used < 2 ? used : (i + 1) % 2;
+        sim_spawn(actors[i].process, "thread", touch_host, &actors[i]);
+    }
+    CHECK_EQ(sim_run(&kit.sim, UINT64_MAX), SIM_IDLE);
+    *first = kit.sim.hosts[0]->nic.connections;
+    *second = kit.sim.hosts[1]->nic.connections;
+    for (unsigned i = 0; i < countof(actors); i++)
+        sim_ep_forget_contexts(actors[i].ep);
+    CHECK(!kit.sim.hosts[0]->nic.connections && !kit.sim.hosts[1]->nic.connections);
+    kit_close(&kit);
+}
+
+static void test_contexts(void)
+{
+    uint32_t first, second;
+    count_contexts(false, 0, &first, &second); /* all use host 0: three from there, three from host 1 */
+    CHECK(first == 6 && second == 3);
+    count_contexts(true, 0, &first, &second); /* nine pairs with both ends at host 0, nine with one end at each */
+    CHECK(first == 2 * 9 + 9 && second == 9);
+    count_contexts(true, 2, &first, &second); /* each thread uses the other host */
+    CHECK(first == 18 && second == 18);
 }
 
 /* ---- rates ---- */
@@ -380,6 +468,8 @@ int main(void)
     test_tearing();
     test_wait();
     test_messages();
+    test_bound();
+    test_contexts();
     test_rates();
     return 0;
 }

@@ -91,14 +91,17 @@ VERBS_INLINE void verbs_store(struct verbs_memory *m, uint64_t offset, uint64_t 
     if (!page || !latch)
         return;
     bpf_spin_lock(&latch->lock);
-    /* The exchange is a barrier, too: CPUs that have the memory mapped see the store before a later READ (alock's cohorts). */
-    if (upper) {
-        *(volatile uint64_t *)&page->word[offset / 8 % PAGE_WORDS] = value;
-        __sync_lock_test_and_set(&page->word[offset / 8 % PAGE_WORDS | 1], second);
-    } else {
-        __sync_lock_test_and_set(&page->word[offset / 8 % PAGE_WORDS], value);
-    }
+    *(volatile uint64_t *)&page->word[offset / 8 % PAGE_WORDS] = value;
+    if (upper)
+        *(volatile uint64_t *)&page->word[offset / 8 % PAGE_WORDS | 1] = second;
     bpf_spin_unlock(&latch->lock);
+}
+
+/* By an exchange, which is one. */
+VERBS_INLINE void verbs_fence(void)
+{
+    uint64_t word = 0;
+    __sync_lock_test_and_set(&word, 1);
 }
 
 VERBS_INLINE bool copy_words(const struct verbs_run *r, uint32_t at, uint32_t count, uint64_t in[8])

@@ -89,10 +89,10 @@ const struct design design_netlock = {
         .switch_bytes = switches_switch_bytes, .switch_init = switches_switch_init, .switch_packet = netlock_switch_packet,        \
         .switch_tick = netlock_switch_tick, .steward_bytes = switches_steward_bytes, .steward_init = switches_steward_init,        \
         .steward_packet = switches_steward_packet, .steward_tick = switches_steward_tick, .steward_since = switches_steward_since, \
-        .steward_hosts = switches_steward_hosts,                                                                                   \
-        .uses = parts_use, .server_since = parts_server_since, .server_bytes = switches_server_bytes,                              \
-        .server_init = switches_server_init, .server_packet = netlock_server_packet, .server_tick = netlock_server_tick,           \
-        .server_drops = netlock_server_drops, .switch_figures = netlock_switch_figures, .divides = true, .full_queues = true
+        .steward_hosts = switches_steward_hosts, .uses = parts_use, .server_since = parts_server_since,                            \
+        .server_bytes = switches_server_bytes, .server_init = switches_server_init, .server_packet = netlock_server_packet,        \
+        .server_tick = netlock_server_tick, .server_drops = netlock_server_drops, .switch_figures = netlock_switch_figures,        \
+        .divides = true, .full_queues = true
 
 const struct packet_design netlock_switches_packets = {SWITCHES_TABLE, .draws = NETLOCK_DRAWS,
                                                        .ranks = NETLOCK_PRIORITY | NETLOCK_FEW};

@@ -32,7 +32,7 @@ enum netlock_mistakes {
 #define NETLOCK_MISTAKE_MUMBLE (UINT64_C(1) << 34)  /* a host confirms a term before servers have acknowledged its holds */
 #define NETLOCK_MISTAKE_RASH (UINT64_C(1) << 35)    /* a server converts holds before all hosts have reported */
 #define NETLOCK_MISTAKE_LONG (UINT64_C(1) << 36)    /* a switch with a backup takes a whole lease from the steward */
-#define NETLOCK_MISTAKE_GROW (UINT64_C(1) << 32) /* a server that gets more locks forgets which of them are held */
+#define NETLOCK_MISTAKE_GROW (UINT64_C(1) << 32)    /* a server that gets more locks forgets which of them are held */
 #define NETLOCK_MISTAKE_OLD_STEWARD                                                                                                \
     (UINT64_C(1) << 31) /* members take TERMs of earlier stewards, and need not follow the present one */
 

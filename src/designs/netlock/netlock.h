@@ -183,11 +183,11 @@ void netlock_steward_hosts(void *state, const uint64_t *hosts, unsigned words);
 
 /* The steward's latest assignments, as BEAT and TERM carry them. */
 struct netlock_table {
-    uint32_t steward;     /* its life: a member takes nothing of an earlier one; 0: none was heard */
-    uint32_t term;        /* of the active switch */
-    uint32_t active_life; /* of its memory */
-    uint32_t count;       /* of slots */
-    uint16_t number;      /* of the active switch */
+    uint32_t steward;      /* its life: a member takes nothing of an earlier one; 0: none was heard */
+    uint32_t term;         /* of the active switch */
+    uint32_t active_life;  /* of its memory */
+    uint32_t count;        /* of slots */
+    uint16_t number;       /* of the active switch */
     const uint64_t *hosts; /* that a TERM is to name; null: none */
     struct netlock_slot slots[RACK_SERVERS_MAX];
 };
@@ -216,8 +216,8 @@ static inline uint64_t netlock_term_ns(const struct rack_config *c)
     return c->switches > 1 || c->servers > 1 ? c->lease_ns : rack_member_ns(c);
 }
 
-/* The lease of a switch. If it has a backup it is so short that hosts, whose leases from it end later, hear of the backup's term while
- * their holds are valid still. */
+/* The lease of a switch. If it has a backup it is so short that hosts, whose leases from it end later, hear of the backup's term
+ * while their holds are valid still. */
 #define NETLOCK_BRIEF_SHARE 4u
 static inline uint64_t netlock_switch_term_ns(const struct rack_config *c)
 {

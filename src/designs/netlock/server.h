@@ -181,7 +181,8 @@ static inline bool server_hasty(const struct server *s, unsigned slot)
     return MISTAKE(s->config.mistakes, slot == s->number ? NETLOCK_MISTAKE_HASTY_SERVER : NETLOCK_MISTAKE_HASTY_HEIR);
 }
 
-/* Whether it may grant, give leases, and make tokens (I2): another server's terms are above those of which this one heard before. */
+/* Whether it may grant, give leases, and make tokens (I2): another server's terms are above those of which this one heard before.
+ */
 bool server_rules(const struct server *s, uint64_t now);
 void server_on_term(struct server *s, const struct netlock_packet *p, uint32_t len, uint64_t now);
 uint64_t server_beat(struct server *s, uint64_t now, struct outbox *out);

@@ -42,7 +42,8 @@ void server_on_convert(struct server *s, struct entry *e, const struct netlock_p
     if (p->head.nonce != e->nonce || e->state != ENTRY_HELD || p->count < e->step)
         return;
     if (!server_rules(s, now))
-        return; /* I2: the steward may have given the slot to another server, whose tokens are not above those of a term since then */
+        return; /* I2: the steward may have given the slot to another server, whose tokens are not above those of a term since then
+                 */
     if (p->head.type == NETLOCK_CONVERT && server_awaits_reports(s, l, now) && !MISTAKE(s->config.mistakes, NETLOCK_MISTAKE_RASH))
         return; /* another reader may be there, who has not reported yet. The host asks again */
     e->step = p->count;

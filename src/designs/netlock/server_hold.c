@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lock server: holds that the switch of an earlier term granted. The switch's queues are gone. A lock that was lent to it is this
- * server's again, and nothing of it is granted until every host has confirmed the new term, or its leases from the old switch have
- * ended. Hosts report before they confirm. From the answer on a hold is one from here, under the host's lease here. */
+/* The lock server: holds that the switch of an earlier term granted. The switch's queues are gone. A lock that was lent to it is
+ * this server's again, and nothing of it is granted until every host has confirmed the new term, or its leases from the old switch
+ * have ended. Hosts report before they confirm. From the answer on a hold is one from here, under the host's lease here. */
 #include "designs/netlock/server.h"
 
 bool server_awaits_reports(struct server *s, const struct lock *l, uint64_t now)
@@ -29,7 +29,8 @@ static bool is_late(struct server *s, const struct lock *l, const struct entry *
            !server_fits(l, p->mode);
 }
 
-static void take(struct server *s, struct lock *l, struct entry *e, const struct netlock_packet *p, uint64_t now, struct outbox *out)
+static void take(struct server *s, struct lock *l, struct entry *e, const struct netlock_packet *p, uint64_t now,
+                 struct outbox *out)
 {
     if (e->nonce != p->head.nonce)
         server_end(s, e, now, out); /* the host is done with what it was */

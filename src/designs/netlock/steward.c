@@ -304,8 +304,8 @@ static void answer(struct steward *s, const struct netlock_packet *p, struct out
         return; /* no answer, no lease */
     a->stamp = p->stamp;
     a->ticket = p->head.epoch;
-    a->flags = (uint8_t)((s->clean ? NETLOCK_TERM_CLEAN : 0) | (s->retire ? NETLOCK_TERM_RETIRE : 0) |
-                         (t.hosts ? NETLOCK_TERM_HOSTS : 0));
+    a->flags =
+        (uint8_t)((s->clean ? NETLOCK_TERM_CLEAN : 0) | (s->retire ? NETLOCK_TERM_RETIRE : 0) | (t.hosts ? NETLOCK_TERM_HOSTS : 0));
 }
 
 /* A steward that lost its memory counts what a member reports when the member follows it. Else the member could take a late TERM of
@@ -366,8 +366,8 @@ void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_
     answer(s, p, out);
 }
 
-/* A host holds something from an earlier term only if it joined before that term's switch had to stop, and has not left. So the hosts
- * that there are at any time from the election on are all. */
+/* A host holds something from an earlier term only if it joined before that term's switch had to stop, and has not left. So the
+ * hosts that there are at any time from the election on are all. */
 void netlock_steward_hosts(void *state, const uint64_t *hosts, unsigned words)
 {
     struct steward *s = state;

@@ -5,8 +5,8 @@
  * switch or server is certainly over, the steward can give its role or slots to another one, which waits until the hosts' leases
  * are over. The steward runs with the rack's coordinator. Where there is another switch or server to take over, that lease is as
  * long as the lock lease, so that it does so soon; of a switch with a backup it is a quarter of that, so that hosts hear of the
- * backup while their leases from the switch still run. Where there is none, it is the membership lease: an outage of the coordinator
- * that is shorter costs no client its holds.
+ * backup while their leases from the switch still run. Where there is none, it is the membership lease: an outage of the
+ * coordinator that is shorter costs no client its holds.
  *
  * Every election and assignment has a term, which rises; tokens begin with it. A steward that lost its memory assigns nothing until
  * all members have reported their assignments, or until the leases that it gave before are over. Of one switch and one server it is

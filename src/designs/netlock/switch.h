@@ -181,7 +181,8 @@ static inline uint32_t switch_tail(uint64_t ends)
 /* Whether the switch is the active one, and may grant. */
 bool switch_is_active(const struct nl_switch *w, uint64_t now);
 void switch_on_term(struct nl_switch *w, const struct netlock_packet *p, uint32_t len, uint64_t now, struct outbox *out);
-/* When no host has anything any more that a former life of the switch granted, servers need not wait for the leases that it gave. */
+/* When no host has anything any more that a former life of the switch granted, servers need not wait for the leases that it gave.
+ */
 void switch_look_whether_clean(struct nl_switch *w, struct outbox *out);
 /* Asks the steward; returns when next. */
 uint64_t switch_beat(struct nl_switch *w, uint64_t now, struct outbox *out);

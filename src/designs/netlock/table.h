@@ -17,9 +17,10 @@
     .session_dead = netlock_session_dead, .host_drops = requests_drops, .switch_bytes = netlock_switch_bytes,                      \
     .switch_init = netlock_switch_init, .switch_number = netlock_switch_number, .steward_bytes = netlock_steward_bytes,            \
     .steward_init = netlock_steward_init, .steward_packet = netlock_steward_packet, .steward_tick = netlock_steward_tick,          \
-    .steward_since = netlock_steward_since, .steward_hosts = netlock_steward_hosts, .switch_packet = netlock_switch_packet, .switch_tick = netlock_switch_tick,            \
-    .server_bytes = netlock_server_bytes, .server_init = netlock_server_init, .server_packet = netlock_server_packet,              \
-    .server_tick = netlock_server_tick, .server_drops = netlock_server_drops, .switch_figures = netlock_switch_figures
+    .steward_since = netlock_steward_since, .steward_hosts = netlock_steward_hosts, .switch_packet = netlock_switch_packet,        \
+    .switch_tick = netlock_switch_tick, .server_bytes = netlock_server_bytes, .server_init = netlock_server_init,                  \
+    .server_packet = netlock_server_packet, .server_tick = netlock_server_tick, .server_drops = netlock_server_drops,              \
+    .switch_figures = netlock_switch_figures
 
 #define NETLOCK_FEATURES                                                                                                           \
     (DESIGN_EXCLUSIVE | DESIGN_SHARED | DESIGN_TOKENS | DESIGN_RECOVERY | DESIGN_TIMEOUT | DESIGN_CONVERT | DESIGN_ASYNC |         \

@@ -2,11 +2,11 @@
 /* Which of the switches decides: the steward says so, for a lease (steward.h). */
 #include "designs/netlock/switch.h"
 
-static bool is_named(const struct nl_switch *w, uint16_t machine)
+/* Whether the host may have something from an earlier term, as far as the steward has said. */
+static bool is_named(struct nl_switch *w, uint16_t machine)
 {
-    if (MISTAKE(w->config.mistakes, NETLOCK_MISTAKE_HEARSAY)) /* of its own list */
-        return __atomic_load_n(&((const struct netlock_machine *)(const void *)((const char *)w + w->machines_at))[machine].until_ns,
-                               __ATOMIC_ACQUIRE);
+    if (MISTAKE(w->config.mistakes, NETLOCK_MISTAKE_HEARSAY))
+        return __atomic_load_n(&switch_machine(w, machine)->until_ns, __ATOMIC_ACQUIRE);
     return !w->hosts_known || w->hosts[machine / 64] >> (machine % 64) & 1;
 }
 

@@ -36,7 +36,7 @@ struct granter_ops {
     /* Null, or: tells a granter that lost its memory of a hold. False: the packet has no room. */
     bool (*report)(struct requests *h, struct request *r, uint64_t now, struct outbox *out);
     bool (*learns)(const struct requests *h, unsigned granter); /* null: all granters learn holds so; or whether this one does */
-    uint64_t silent; /* the mistake of a host that keeps shared holds without that */
+    uint64_t silent;                                            /* the mistake of a host that keeps shared holds without that */
     /* Null, or: the request brings bytes with it; 0 or why not. */
     int (*bring)(struct requests *h, struct request *r, const struct packet_ask *ask, struct outbox *out);
     /* Null, or: whether giving up takes longer, because something must be found out first. */

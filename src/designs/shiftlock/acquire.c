@@ -518,7 +518,8 @@ int shift_step(const struct seat *seat, struct hold *h, struct design_try *t, st
         return 1;
     }
     struct shift_entry e = shift_unpack(shift_form(seat), t->old);
-    if (shift_recounting(e) || e.tail || e.readers >= (writer ? 1 : shift_readers_max(shift_form(seat))))
+    bool held = e.tail || e.readers >= (writer ? 1 : shift_readers_max(shift_form(seat)));
+    if (shift_recounting(e) || (held && !shift_errs(seat, SHIFT_STEP)))
         return TRY_OTHERWISE;
     if (writer)
         shift_join(seat, h, e.rel);

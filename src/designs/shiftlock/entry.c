@@ -72,7 +72,7 @@ struct shift_entry shift_unpack(const struct shift_form *f, u128 word)
     return f == &shift_form64 ? unpack(&shift_form64, word) : unpack(&shift_form128, word);
 }
 
-static u128 mask_of(const struct shift_form *f, unsigned fields)
+static inline __attribute__((always_inline)) u128 mask(const struct shift_form *f, unsigned fields)
 {
     const struct shift_entry ones = {
         .rel = fields & SHIFT_REL ? UINT64_MAX : 0,
@@ -81,7 +81,12 @@ static u128 mask_of(const struct shift_form *f, unsigned fields)
         .era = fields & SHIFT_ERA ? UINT32_MAX : 0,
         .epoch = fields & SHIFT_EPOCH,
     };
-    return shift_pack(f, ones);
+    return pack(f, ones);
+}
+
+static u128 mask_of(const struct shift_form *f, unsigned fields)
+{
+    return f == &shift_form64 ? mask(&shift_form64, fields) : mask(&shift_form128, fields);
 }
 
 bool shift_matches(struct shift_entry a, struct shift_entry b, unsigned fields)
@@ -93,21 +98,31 @@ bool shift_matches(struct shift_entry a, struct shift_entry b, unsigned fields)
 
 /* ---- atomics ---- */
 
+/* Inline, as `pack` is. */
+static inline __attribute__((always_inline)) void op_cas(const struct shift_form *f, struct shift_entry compare, unsigned compared,
+                                                         struct shift_entry swap, unsigned swapped, struct fab_op *op)
+{
+    op->verb = FAB_CAS;
+    op->width = f->width;
+    op->len = 0;
+    op->masked = compared != SHIFT_ALL || swapped != SHIFT_ALL;
+    op->fence = op->again = false;
+    op->buf = NULL;
+    u128 all = f->width == 16 ? ~(u128)0 : UINT64_MAX;
+    op->compare = pack(f, compare);
+    op->compare_mask = compared == SHIFT_ALL ? all : mask(f, compared);
+    op->swap = pack(f, swap);
+    op->swap_mask = swapped == SHIFT_ALL ? all : mask(f, swapped);
+}
+
 void shift_op_cas(const struct seat *seat, uint64_t index, struct shift_entry compare, unsigned compared, struct shift_entry swap,
                   unsigned swapped, struct fab_op *op)
 {
-    const struct shift_form *f = shift_form(seat);
-    u128 all = f->width == 16 ? ~(u128)0 : UINT64_MAX;
-    *op = (struct fab_op){
-        .verb = FAB_CAS,
-        .width = f->width,
-        .masked = compared != SHIFT_ALL || swapped != SHIFT_ALL,
-        .addr = shift_addr(seat, index),
-        .compare = shift_pack(f, compare),
-        .compare_mask = compared == SHIFT_ALL ? all : mask_of(f, compared),
-        .swap = shift_pack(f, swap),
-        .swap_mask = swapped == SHIFT_ALL ? all : mask_of(f, swapped),
-    };
+    op->addr = shift_addr(seat, index);
+    if (shift_form(seat) == &shift_form64)
+        op_cas(&shift_form64, compare, compared, swap, swapped, op);
+    else
+        op_cas(&shift_form128, compare, compared, swap, swapped, op);
 }
 
 /* ExtFAA of 3.4: no carry leaves RdrCnt. A fabric that lacks it has a plain FAA: a reader that goes too far takes itself out again

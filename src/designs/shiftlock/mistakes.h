@@ -12,6 +12,7 @@ enum shift_mistakes {
     SHIFT_NAMELESS = 2,     /* messages do not say for which lock and era they are */
     SHIFT_MARKLESS = 4,     /* a waiting reader looks at the epoch before it looks at the recovery mark */
     SHIFT_GREEDY = 8,       /* writers hand over to writers, however long readers wait */
+    SHIFT_STEP = 16,        /* a try in steps has the lock whatever its step has found */
     SHIFT_ANY = INT32_MAX,  /* or one of its fabric */
 };
 

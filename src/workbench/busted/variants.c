@@ -67,6 +67,7 @@ static const struct variant {
     {SHIFTLOCK("nameless", NAMELESS, FAULTS_ALL, "messages do not say for which lock and era they are")},
     {SHIFTLOCK("markless", MARKLESS, FAULTS_ALL, "a waiting reader looks at the epoch before the recovery mark")},
     {SHIFTLOCK("greedy", GREEDY, 0, "writers hand over to writers, however long readers wait")},
+    {SHIFTLOCK("step", STEP, FAULTS_ALL, "one of several locks on a memory node is taken whatever the step into it found")},
     {"busted-alock-nofence", &design_alock, ALOCK_UNFENCED, FAULTS_ALL, 0,
      "the local leader looks across before the others see that it is the victim"},
     {"busted-alock-greedy", &design_alock, ALOCK_GREEDY, 0, 0, "budgets do not end"},

@@ -39,6 +39,7 @@ struct cluster_node {
     struct sighting *seen; /* of the sessions here */
     struct node_box box;   /* a memory node's executor */
     void *server_memory;   /* of the design's lock server; null: it has none */
+    uint32_t serving;      /* its cores that serve */
     struct space server_space;
 };
 

@@ -72,7 +72,10 @@ static void serve_task(void *arg)
     struct cluster *c = n->cluster;
     struct session none = {.slot = UINT32_MAX};
     struct fab_ep *ep = sim_ep_new(c->fabric, n->process);
+    uint32_t core = n->serving++;
     assert(ep);
+    if (model_get(c->sim.model, MODEL_server_bound))
+        sim_ep_receive_from(ep, core, (uint32_t)model_get(c->sim.model, MODEL_server_cores));
     none.lease = &none.lease_copy;
     const struct seat seat = {.space = &n->server_space, .me = &none, .ep = ep, .world = &n->host->world};
     c->params.design->serve(&seat, n->server_memory, model_get(c->sim.model, MODEL_server_service_ns),
@@ -86,6 +89,7 @@ static void start_serving(struct cluster_node *n)
     sim_give_back(n->server_memory); /* of the life before this one */
     n->server_memory = sim_alloc(c->params.design->server_bytes(&n->server_space));
     assert(n->server_memory);
+    n->serving = 0;
     for (uint64_t core = 0; core < model_get(c->sim.model, MODEL_server_cores); core++) {
         const struct sim_task *task = sim_spawn(n->process, "serve", serve_task, n);
         assert(task);
