@@ -73,7 +73,8 @@ static const struct {
     {"busted-node-hasty", {"I1:", "I2:"}},
     {"busted-fabric-split", {"I1:", "I2:", "I9:"}},
     {"busted-netlock-blind", {"I1:", "I2:", "I9:"}},
-    {"busted-netlock-mode", {"I1:", "I2:", "I9:"}},
+    {"busted-netlock-mode",
+     {"I1:", "I2:", "I9:", "I13:"}}, /* I13: a release in the wrong mode ends a wait that the probe has seen */
     {"busted-netlock-end", {"I1:", "I2:", "I9:"}},
     {"busted-netlock-grant", {"I1:", "I2:", "I9:"}},
     {"busted-netlock-lapse", {"I1:", "I2:", "I9:"}},
