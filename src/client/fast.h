@@ -141,17 +141,16 @@ INLINED bool fast_cell_is(const struct fast *f, const char *cell, uint64_t meta)
 enum fast_result { FAST_NO, FAST_HELD, FAST_STRAY };
 
 /* The lock is taken with the kept record. */
-INLINED enum fast_result fast_granted(const struct fast *f, const char *cell, struct cell at, enum pawl_mode mode, uint64_t serial,
-                                      uint64_t token, pawl_grant *out)
+INLINED enum fast_result fast_granted(const struct fast *f, const char *cell, struct cell at, enum pawl_mode mode, uint32_t record,
+                                      uint64_t serial, uint64_t token, pawl_grant *out)
 {
-    struct hold_kept *kept = &hold_kept;
-    kept->session = 0;
+    hold_kept.session = 0;
     uint64_t lease = fast_lease(f);
     *out = (pawl_grant){
         .token = token,
         .expiry_ns = lease_expiry_ns(lease),
         .mode = mode,
-        .hold = kept->record,
+        .hold = record,
         .index = at.index,
         .serial = f->identity | serial,
     };
@@ -172,7 +171,7 @@ INLINED enum fast_result fast_lock(const struct fast *f, char *cell, uint64_t in
         __atomic_store_n(&f->word.records[record], record_word(RECORD_SPARE, serial, 0), __ATOMIC_RELEASE);
         return FAST_NO;
     }
-    return fast_granted(f, cell, (struct cell){.index = index, .meta = meta}, mode, serial, token, out);
+    return fast_granted(f, cell, (struct cell){.index = index, .meta = meta}, mode, record, serial, token, out);
 }
 
 /* ---- waiting ---- */
@@ -252,7 +251,7 @@ INLINED enum fast_result fast_wait(const struct fast *f, pawl_key key, enum pawl
         __builtin_prefetch(f->word.lease);
         __builtin_prefetch(f->word.ended);
     } while (unlikely(!word_fast_take(&f->word, t.lock, t.record, t.index_serial, &token)));
-    return fast_granted(f, t.cell, t.at, PAWL_EXCLUSIVE, record_serial(t.index_serial), token, out);
+    return fast_granted(f, t.cell, t.at, PAWL_EXCLUSIVE, t.record, record_serial(t.index_serial), token, out);
 }
 
 /* ---- release ---- */
