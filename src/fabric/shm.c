@@ -136,7 +136,7 @@ ONCE static int sleep_until(uint64_t deadline)
     return rc == EINTR ? 0 : -ETIMEDOUT;
 }
 
-/* What a sleep ended with, but for a wake. */
+/* The result of a sleep that ended otherwise than by a wake. */
 __attribute__((noinline, cold)) static int slept(long rc, struct futex_waitv *waits, uint64_t deadline)
 {
     if (rc == -ETIMEDOUT)
