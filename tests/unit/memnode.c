@@ -325,7 +325,7 @@ static bool same_first_word(const struct memnode_from *a, const struct memnode_f
     return a->opaque[0] == b->opaque[0];
 }
 
-/* One machine has half of the clients at most: another one can connect. What it has, it keeps, and asks for again. */
+/* A machine has at most half of the clients, so that other machines can connect. A client that has a number keeps it. */
 static void test_share(void)
 {
     struct peer p, first;
