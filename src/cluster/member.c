@@ -281,8 +281,10 @@ static void follow(struct member *m, struct net_addr leader, uint64_t now)
 static void on_refused(struct member *m, const struct coord_packet *p, uint64_t now)
 {
     bool anew = p->code == COORD_ANEW && p->head.generation > m->join.generation;
-    m->refused = p->code == COORD_ANEW ? -EAGAIN : p->code;
-    m->refused_ns = now;
+    if (!m->refused || !join_is_hint(&m->join.coordinators.asker, p->code)) { /* anybody may have sent a hint */
+        m->refused = p->code == COORD_ANEW ? -EAGAIN : p->code;
+        m->refused_ns = now;
+    }
     if (!anew)
         return;
     m->join.generation = p->head.generation;

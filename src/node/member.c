@@ -164,11 +164,12 @@ static void hear_until(struct member *m, struct udp_batch *batch, uint64_t until
     }
 }
 
-/* Whether the coordinator's answer is the last word: else it may be another one later. */
+/* Whether the coordinator's answer is the last word: else it may be another one later. A hint is, if no better answer came. */
 static bool is_final(const struct member *m)
 {
-    return m->refused && m->refused != -EAGAIN && m->refused != COORD_NOT_LEADER &&
-           !join_is_hint(&m->join.coordinators.asker, m->refused);
+    if (!m->refused || m->refused == -EAGAIN || m->refused == COORD_NOT_LEADER)
+        return false;
+    return !join_is_hint(&m->join.coordinators.asker, m->refused) || host_now() - m->refused_ns >= LATER_NS;
 }
 
 static int join_first(struct member *m, const struct member_params *p, struct udp_batch *batch)
@@ -178,7 +179,7 @@ static int join_first(struct member *m, const struct member_params *p, struct ud
     for (member_begin(m, host_now()); !m->roster && waits && !*p->stop && !is_final(m); now = world_now(&world_real)) {
         member_tick(m, host_now());
         hear_until(m, batch, now + LOOK_NS);
-        bool later = m->refused && host_now() - m->refused_ns < LATER_NS;
+        bool later = (m->refused == -EAGAIN || m->refused == COORD_NOT_LEADER) && host_now() - m->refused_ns < LATER_NS;
         waits = now < end || (p->patient && later);
     }
     return m->roster ? 0 : m->refused ? m->refused : -ETIMEDOUT;

@@ -196,6 +196,19 @@ static void recorded(void)
     CHECK_EQ(m.foreign, 1);
 }
 
+/* A refusal without a tag is a hint for a member that has a key: it counts if no better answer came. */
+static void hints(void)
+{
+    begin(COORD_SERVER, "srvlock");
+    m.join.coordinators.asker.key.k[0] = 1;
+    refuse(sent.nonce, COORD_WRONG_KEY, 2);
+    refuse(sent.nonce, COORD_WRONG_KEY, 3);
+    CHECK(m.refused == COORD_WRONG_KEY && m.refused_ns == 2);
+    refuse(sent.nonce, -EAGAIN, 4);
+    refuse(sent.nonce, COORD_WRONG_KEY, 5);
+    CHECK(m.refused == -EAGAIN && m.refused_ns == 4);
+}
+
 /* Addresses: those that were unknown by a second welcome, later ones by heartbeats. */
 static void addresses(void)
 {
@@ -244,6 +257,7 @@ int main(void)
     superseded();
     rejoins();
     recorded();
+    hints();
     addresses();
     parked();
     free(m.roster);
