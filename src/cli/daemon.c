@@ -234,6 +234,12 @@ void daemon_ready(const char *role, const char *space, struct net_addr at, bool 
     fflush(stdout);
 }
 
+int daemon_status(const char *command, int rc)
+{
+    bool stopped = rc == -EINTR && cli_signal;
+    return rc && !stopped ? cli_say(command, EXIT_UNAVAILABLE, "%s", explained()) : 0;
+}
+
 int daemon_run_station(const char *command, const struct station_params *p, bool json)
 {
     struct station *s = calloc(1, sizeof *s);
@@ -246,5 +252,5 @@ int daemon_run_station(const char *command, const struct station_params *p, bool
         station_close(s);
     }
     free(s);
-    return rc ? cli_say(command, EXIT_UNAVAILABLE, "%s", explained()) : 0;
+    return daemon_status(command, rc);
 }

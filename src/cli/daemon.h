@@ -50,6 +50,10 @@ int daemon_addresses(const struct args *usage, const char *option, const char *t
 /* Says that it runs: as a sentence or as one JSON object. */
 void daemon_ready(const char *role, const char *space, struct net_addr at, bool json);
 
+/* The exit status of a run that ended with that code, which is explained on stderr. A signal is no failure, not even before the
+ * start. */
+int daemon_status(const char *command, int rc);
+
 /* Runs a lock server or a switch in software until it is stopped. The exit status. */
 int daemon_run_station(const char *command, const struct station_params *p, bool json);
 

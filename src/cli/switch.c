@@ -166,7 +166,7 @@ static int run_in_kernel(const struct station_params *station)
     int status = check_devices(&p, loop);
     if (status)
         return status;
-    return kernel_switch_run(&p) ? cli_say("switch", EXIT_UNAVAILABLE, "%s", explained()) : 0;
+    return daemon_status("switch", kernel_switch_run(&p));
 }
 
 static int run_switch(struct args_rest *rest)

@@ -94,6 +94,8 @@ static int explain_join(int rc, const struct member_params *p)
     char coordinator[COORD_LIST_TEXT];
     coord_list_print(&p->coordinators, coordinator);
     switch (rc) {
+    case -EINTR:
+        return explain(rc, "a signal came before the coordinator at %s had let this member in", coordinator);
     case -ETIMEDOUT:
         return explain(rc, "no coordinator answers at %s (start one with 'pawl serve')", coordinator);
     case -EAGAIN:
@@ -182,6 +184,8 @@ static int join_first(struct member *m, const struct member_params *p, struct ud
         bool later = (m->refused == -EAGAIN || m->refused == COORD_NOT_LEADER) && host_now() - m->refused_ns < LATER_NS;
         waits = now < end || (p->patient && later);
     }
+    if (!m->roster && *p->stop)
+        return -EINTR;
     return m->roster ? 0 : m->refused ? m->refused : -ETIMEDOUT;
 }
 

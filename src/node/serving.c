@@ -28,7 +28,7 @@ ONCE int pawl_serve(const char *where, const char *at, pawl_apply apply, void *c
     p.member.space = w.space;
     rc = station_open(&s, &p);
     if (rc)
-        return rc;
+        return rc == -EINTR ? 0 : rc;
     if (!s.member.design->server_apply) {
         rc = explain(-PAWL_ENOTSUP, "the design '%s' of %s has no data beside its locks", s.member.welcome.said.design, where);
         station_close(&s);

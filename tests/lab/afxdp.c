@@ -109,15 +109,16 @@ static void both_queues(void)
     free(batch);
 }
 
-/* One process has the way past the stack, another of the same host has not; both lock. */
-static void locks(const char *design)
+/* One process has the way past the stack, another of the same host has not; both lock. The switch in the kernel is the only one. */
+static void locks(const char *design, unsigned own)
 {
     char words[512];
     pawl *p, *q;
     pawl_grant g, other;
-    snprintf(words, sizeof words,
-             "serve --insecure --listen 10.77.1.254:7070 --space fast --design %s --keys dense --locks 100 --lease 20s --fresh",
-             design);
+    snprintf(
+        words, sizeof words,
+        "serve --insecure --listen 10.77.1.254:7070 --space fast --design %s --own %u --keys dense --locks 100 --lease 20s --fresh",
+        design, own);
     pid_t coordinator = rack_start(words);
     pid_t control =
         rack_start("switch --dev " LAB_UPLINK " --join 10.77.1.254:7070 --listen 10.77.1.254:4747 --space fast --fresh");
@@ -144,8 +145,8 @@ int main(void)
     rack_up("afxdp", 2, false);
     echoes();
     both_queues();
-    locks("fisslock");
-    locks("netlock");
+    locks("fisslock", 0);
+    locks("netlock", 1); /* a lock server */
     CHECK_EQ(lab_down(rack.name), 0);
     return 0;
 }

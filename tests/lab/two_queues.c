@@ -94,9 +94,10 @@ static void try_design(const char *design, bool native)
     rack_up("two-queues", 2, false);
     channels_set(LAB_CORE, "psw", 2);
     channels_set(LAB_SWITCH, LAB_UPLINK, 2);
-    snprintf(words, sizeof words,
-             "serve --insecure --listen 10.77.1.254:7070 --space %s --design %s --keys dense --locks 100 --lease 20s --fresh",
-             space, design);
+    snprintf(
+        words, sizeof words,
+        "serve --insecure --listen 10.77.1.254:7070 --space %s --design %s --own %d --keys dense --locks 100 --lease 20s --fresh",
+        space, design, !strcmp(design, "netlock")); /* a lock server; the switch in the kernel is the only one */
     pid_t coordinator = rack_start(words);
     struct plane *lent = native ? lend_program("psw", LAB_CORE) : NULL;
     snprintf(words, sizeof words,

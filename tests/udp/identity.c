@@ -106,6 +106,20 @@ static void impostor(const struct rack_identity *identity, pawl *holder, const p
     child_kill(pid);
 }
 
+/* A lock server that is told to stop while it waits for a coordinator has not failed. */
+static void stopped_before_it_joined(void)
+{
+    static struct station s;
+    static const volatile sig_atomic_t stop = SIGTERM;
+    const struct station_params p = {.member.at = net_v4(RACK_LOCALHOST, 0),
+                                     .member.coordinators = coord_list_one(net_v4(RACK_LOCALHOST, 9)),
+                                     .member.space = rack_space,
+                                     .member.deadline = pawl_in(LIMIT_NS),
+                                     .member.stop = &stop,
+                                     .member.patient = true};
+    CHECK_EQ(station_open(&s, &p), -EINTR);
+}
+
 int main(void)
 {
     pawl *p, *q;
@@ -114,6 +128,7 @@ int main(void)
     snprintf(rack_space, sizeof rack_space, "test%d", (int)rack_owner);
     atexit(rack_cleanup);
     board = shared_memory(sizeof *board);
+    stopped_before_it_joined();
     pid_t pid = start_coordinator(&mine, 1, true), server = child_start(serve_locks, NULL);
     WAIT_FOR(__atomic_load_n(&board->server_ready, __ATOMIC_ACQUIRE));
     uint64_t token = 0;
