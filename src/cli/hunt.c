@@ -29,7 +29,8 @@ static const struct arg table[] = {
     {"jobs", 0, ARG_U64, "N", "runs at a time; default one per core", &opts.jobs, &opts.jobs_given},
     {"design", 0, ARG_STRING, "D[,D...]", "designs in turns; default all offered ones that run in the simulation", &opts.design,
      NULL},
-    {"faults", 0, ARG_STRING, "LIST", "all, none, or names with commas between; default all", &opts.faults, NULL},
+    {"faults", 0, ARG_STRING, "LIST", "all, rack, none, or names with commas between, as 'pawl sim' has them; default all",
+     &opts.faults, NULL},
     {"model", 0, ARG_STRING, "NAME", "of the simulated cluster, as 'pawl sim' has them; default as the campaign draws", &opts.model,
      NULL},
     {"seed", 0, ARG_U64, "N", "the first seed; default a random one", &opts.seed, NULL},
@@ -46,7 +47,7 @@ static const struct arg table[] = {
 
 static const struct args usage = {
     .command = "pawl hunt",
-    .usage = "[--minutes N] [--jobs N] [--design D[,D...]] [--faults all|none|LIST] [--model NAME]\n"
+    .usage = "[--minutes N] [--jobs N] [--design D[,D...]] [--faults all|rack|none|LIST] [--model NAME]\n"
              "                 [--seed N] [--seeds N] [--campaign 1|2|3] [--on fabric|node] [--seed-limit TIME]\n"
              "                 [--small] [--no-shrink] [--json]",
     .about = "Runs fault campaigns of random seeds, all designs in turns, until a run violates an invariant, aborts, hangs or\n"
@@ -93,8 +94,8 @@ static int prepare(struct hunt_params *p)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     if (!faults_parse(opts.faults, &p->faults))
-        return args_complain(&usage, "--faults: '%s' is neither all nor none nor a list of faults; 'pawl sim --help' names them",
-                             opts.faults);
+        return args_complain(
+            &usage, "--faults: '%s' is neither all, rack nor none nor a list of faults; 'pawl sim --help' names them", opts.faults);
     if (opts.jobs_given && (!opts.jobs || opts.jobs > HUNT_JOBS_MAX))
         return args_complain(&usage, "--jobs must be between 1 and %u", HUNT_JOBS_MAX);
     if (!opts.seed_limit)

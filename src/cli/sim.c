@@ -76,7 +76,7 @@ static const struct arg table[] = {
 
 static const struct args usage = {
     .command = "pawl sim",
-    .usage = "[--design D[,D...]] [--seeds A:B] [--faults all|none|LIST] [--model NAME]\n"
+    .usage = "[--design D[,D...]] [--seeds A:B] [--faults all|rack|none|LIST] [--model NAME]\n"
              "                [--caps all|none|LIST] [--nodes N] [--tune KNOB=N[,...]] [--campaign 1|2|3] [--clients N]\n"
              "                [--hosts N] [--tasks N] [--locks N] [--safety TIME] [--on fabric|node]\n"
              "                [--trace] [--json]\n"
