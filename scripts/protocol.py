@@ -15,7 +15,7 @@ INCLUDES = ["-I" + os.path.join(ROOT, folder) for folder in ("src", "include")]
 WHERE = {"": [], "node": ["--on", "node"], "rack": ["--faults", "rack"]}
 ONE_SIDED = ["word", "shiftlock", "alock", "citron"]
 PACKETS = ["srvlock", "netlock", "fisslock", "netlock-switches", "fisslock-racks"]
-NETLOCK_TESTS = ["unit/netlock_policy", "unit/netlock_steward", "unit/netlock_plane", "unit/netlock_order",
+NETLOCK_TESTS = ["unit/netlock_policy", "unit/netlock_kernel", "unit/netlock_steward", "unit/netlock_plane", "unit/netlock_order",
                  "unit/netlock_answers", "unit/netlock_try", "unit/netlock_call", "sim/netlock_moves", "fuzz/netlock"]
 FISSLOCK_TESTS = ["unit/fisslock", "unit/fisslock_steps", "unit/fisslock_deadlock", "unit/fisslock_forged", "unit/fisslock_holes", "unit/fisslock_moves",
                   "unit/fisslock_keep", "unit/fisslock_rules", "unit/fisslock_rebuild", "sim/fisslock_shuffle", "fuzz/fission", "fuzz/spill"]
