@@ -2,6 +2,7 @@
 /* Lists of coordinators, the answers of one that stands by, and a service whose coordinator is deposed. */
 #include "cluster/addresses.h"
 #include "cluster/service.h"
+#include "lib/explain.h"
 #include "tests/check.h"
 #include "world/sim_etcd.h"
 
@@ -117,6 +118,28 @@ struct one {
 static struct sim_etcd server;
 static struct one a, b;
 
+/* One that stands by has the settings of the one that leads, or is refused. */
+static void peek(const struct coord_params *p, const struct state_params *where)
+{
+    struct coord_params other = *p;
+    CHECK_EQ(service_peek(p, where), 0);
+    other.machines = 0;
+    CHECK_EQ(service_peek(&other, where), -EINVAL);
+    CHECK(strstr(explained(), "must not be 0"));
+    for (other = *p, other.keys++; other.keys <= PAWL_KEYS_DENSE; other.keys++) {
+        CHECK_EQ(service_peek(&other, where), -EINVAL);
+        CHECK(strstr(explained(), "--keys as they were"));
+    }
+    other = *p;
+    other.lease_ns *= 2;
+    CHECK_EQ(service_peek(&other, where), -EINVAL);
+    CHECK(strstr(explained(), "has another lease"));
+    const uint64_t lease_ns = where->etcd->leader.seen.term.lease_ns;
+    where->etcd->leader.seen.term.lease_ns = 0; /* none leads: the settings may change */
+    int rc = service_peek(&other, where);
+    CHECK(!rc || where->etcd->leader.seen.term.lease_ns == lease_ns);
+}
+
 static int start(struct one *o, uint64_t nonce, bool fresh)
 {
     const struct coord_params p = {.design = design_find("srvlock"),
@@ -142,7 +165,7 @@ static int start(struct one *o, uint64_t nonce, bool fresh)
     CHECK_EQ(store_etcd_look(&o->store, UINT64_MAX), 0);
     o->client.now_ns += fresh ? 0 : 2 * NS_PER_S;
     if (!fresh)
-        CHECK_EQ(service_peek(&p, &where), 0);
+        peek(&p, &where);
     CHECK(leader_is_vacant(&o->store.leader));
     int rc = leader_take(&o->store.leader);
     return rc ? rc : service_open(&o->service, &p, &where, o->client.now_ns);

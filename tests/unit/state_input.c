@@ -278,11 +278,35 @@ static void other_configurations(void)
         CHECK_EQ(open_with(p, STORE_CONTINUE), -EINVAL);
         CHECK(strstr(explained(), said[keys]));
         p.keys = keys;
+        p.group++;
+        CHECK_EQ(open_with(p, STORE_CONTINUE), -EINVAL);
+        CHECK(strstr(explained(), "--keys as they were"));
+        p.group--;
         p.locks++; /* it grows */
         CHECK_EQ(open_with(p, STORE_CONTINUE), 0);
         CHECK_EQ(service.coordinator.config.locks, p.locks);
         service_close(&service);
     }
+}
+
+/* Each growth has a part of the directory of its own. */
+static void grows_too_often(void)
+{
+    struct coord_params p = rack("srvlock");
+    begin(4);
+    CHECK_EQ(open_with(p, STORE_FRESH), 0);
+    service_close(&service);
+    for (unsigned i = 1; i < DIRECTORY_PARTS_MAX; i++) {
+        p.locks++;
+        CHECK_EQ(open_with(p, STORE_CONTINUE), 0);
+        service_close(&service);
+    }
+    p.locks++;
+    CHECK_EQ(open_with(p, STORE_CONTINUE), -ERANGE);
+    CHECK(strstr(explained(), "cannot grow again"));
+    p.locks--;
+    CHECK_EQ(open_with(p, STORE_CONTINUE), 0);
+    service_close(&service);
 }
 
 /* All lives are given: no later one would be above them. */
@@ -300,17 +324,23 @@ static void no_life_left(void)
 
 /* ---- answers that tell of what is not written ---- */
 
-static struct service_answer asks_for(const char *name)
+static struct service_answer asks(const char *name, bool look)
 {
     struct service_answer a;
     struct coord_key k;
     memset(&k, 0, sizeof k);
     coord_make(&k.packet, COORD_FIND, "test", &service.coordinator.config.identity, 9);
+    k.look = look;
     k.len = (uint32_t)strlen(name);
     memcpy(k.bytes, name, k.len);
     CHECK(service_packet(&service, &k, sizeof k, net_v4(1, 9), now, &a));
     CHECK_EQ(((const struct coord_packet *)(const void *)a.bytes)->head.type, COORD_FOUND);
     return a;
+}
+
+static struct service_answer asks_for(const char *name)
+{
+    return asks(name, false);
 }
 
 static struct service_answer joins(uint64_t nonce)
@@ -333,20 +363,23 @@ static void withheld(void)
 {
     begin(1);
     CHECK_EQ(open_it(STORE_FRESH), 0);
-    struct service_answer a[3] = {asks_for("known")};
+    struct service_answer a[4] = {asks_for("known")};
     CHECK_EQ(service_commit(&service, a, 1, now), 1);
     CHECK_EQ(code_of(&a[0]), 0);
     a[0] = joins(40); /* tells of a place */
     a[1] = asks_for("known");
     a[2] = asks_for("new");
-    CHECK(a[0].unwritten);
+    a[3] = asks("nobody's", true);
+    const int none = code_of(&a[3]);
+    CHECK(a[0].unwritten && none);
     calls = 0;
     fails_at = 1;
     fails_with = -EIO;
     disk.syncs_left = 1;                              /* and all that follow */
-    CHECK_EQ(service_commit(&service, a, 3, now), 2); /* I17: the place is not told */
+    CHECK_EQ(service_commit(&service, a, 4, now), 3); /* I17: the place is not told */
     CHECK_EQ(code_of(&a[0]), 0);                      /* a known key is found */
     CHECK_EQ(code_of(&a[1]), -EIO);                   /* I7: the new one is not */
+    CHECK_EQ(code_of(&a[2]), none);                   /* a key that nobody has is not there, whatever is on the disk */
     fails_at = 0;
     disk.syncs_left = 0;
     a[0] = joins(40);
@@ -435,6 +468,290 @@ static void heads(void)
         CHECK(strstr(explained(), i ? "version 2" : "byte 0"));
         CHECK(open_it(STORE_RESTORE) < 0); /* nothing in it can be trusted */
     }
+}
+
+/* ---- appends that are whole by their checksums and cannot be ---- */
+
+#define SPARE_BYTES (BLOCK + STORE_APPEND_MAX) /* of store_file.c, from here on */
+#define COMMIT 255u
+
+struct spare {
+    uint64_t seq, start, chain, extent, len, check;
+};
+
+struct record {
+    uint32_t check;
+    uint8_t type, pad;
+    uint16_t len;
+};
+
+static uint8_t *append_of(struct spare *s)
+{
+    return (uint8_t *)(s + 1);
+}
+
+/* The append has one record, which the checksums fit. */
+static void put_record(struct spare *s, uint8_t type, uint16_t len, uint64_t data)
+{
+    uint8_t *to = append_of(s);
+    uint64_t chain = hash_bytes(&data, len, s->chain ^ (uint64_t)type << 56 ^ (uint64_t)len << 40);
+    struct record head = {.check = (uint32_t)chain, .type = type, .len = len};
+    memcpy(to, &head, sizeof head);
+    memcpy(to + sizeof head, &data, len);
+    s->len = sizeof head + len;
+}
+
+static void too_long(struct spare *s)
+{
+    s->len = STORE_APPEND_MAX + 1;
+}
+
+static void others_place(struct spare *s)
+{
+    s->seq++;
+}
+
+static void before_log(struct spare *s)
+{
+    s->start = BLOCK;
+}
+
+static void behind_end(struct spare *s)
+{
+    s->start = s->extent + 1;
+}
+
+static void other_chain(struct spare *s)
+{
+    s->chain ^= 1;
+}
+
+static void torn_record(struct spare *s)
+{
+    append_of(s)[sizeof(struct record)] ^= 1;
+}
+
+static void more_behind(struct spare *s)
+{
+    s->len += sizeof(struct record);
+}
+
+static void other_number(struct spare *s)
+{
+    put_record(s, COMMIT, sizeof s->seq, s->seq + 2);
+}
+
+static void short_commit(struct spare *s)
+{
+    put_record(s, COMMIT, sizeof(uint32_t), s->seq);
+}
+
+static void no_commit(struct spare *s)
+{
+    put_record(s, STATE_LIVES, sizeof(uint32_t), 9000);
+}
+
+/* Both copies of the latest appends are refused, or the log does not lead to them. */
+static void strange_appends(void)
+{
+    static const struct {
+        void (*change)(struct spare *s);
+        const char *says;
+    } cases[] = {{too_long, "neither of the two"},   {others_place, "neither of the two"}, {before_log, "neither of the two"},
+                 {behind_end, "neither of the two"}, {other_chain, "does not lead"},       {torn_record, "does not lead"},
+                 {more_behind, "does not lead"},     {other_number, "does not lead"},      {short_commit, "does not lead"},
+                 {no_commit, "does not lead"}};
+    for (unsigned i = 0; i < countof(cases); i++) {
+        begin(6);
+        CHECK_EQ(open_it(STORE_FRESH), 0);
+        add_names(2);
+        service_commit(&service, NULL, 0, now);
+        service_close(&service);
+        struct sim_disk_entry *e = sim_disk_find(&disk, PATH);
+        for (unsigned which = 0; which < 2; which++) {
+            struct spare *s = (struct spare *)(void *)(e->seen.bytes + BLOCK + which * SPARE_BYTES);
+            cases[i].change(s);
+            s->check = 0;
+            s->check = hash_bytes(append_of(s), s->len, hash_bytes(s, sizeof *s, 0));
+        }
+        CHECK_EQ(open_it(STORE_CONTINUE), -EBADMSG);
+        if (!strstr(explained(), cases[i].says))
+            CHECK_FAIL("case %u: %s", i, explained());
+    }
+}
+
+/* The latest append is in the log, and its copy is torn: it counts, and is copied before the next one; each call of the disk fails
+ * once meanwhile. */
+static void torn_copy(void)
+{
+    uint64_t all = 1;
+    for (uint64_t n = 0; n <= all; n++) {
+        begin(7);
+        CHECK_EQ(open_it(STORE_FRESH), 0);
+        add_names(2);
+        service_commit(&service, NULL, 0, now);
+        service_close(&service);
+        struct sim_disk_entry *e = sim_disk_find(&disk, PATH);
+        struct spare s[2];
+        for (unsigned which = 0; which < 2; which++)
+            memcpy(&s[which], e->seen.bytes + BLOCK + which * SPARE_BYTES, sizeof s[which]);
+        sim_disk_flip(e, BLOCK + (s[1].seq > s[0].seq) * SPARE_BYTES, 1);
+        calls = 0;
+        fails_at = n;
+        fails_with = -EIO;
+        int rc = open_it(STORE_CONTINUE);
+        if (!n)
+            all = calls;
+        fails_at = 0;
+        CHECK(!rc || (n && strstr(explained(), PATH)));
+        if (rc)
+            CHECK_EQ(open_it(STORE_CONTINUE), 0);
+        CHECK_EQ(names_there(2), 2);
+        service_close(&service);
+        CHECK_EQ(open_it(STORE_CONTINUE), 0);
+        CHECK_EQ(names_there(2), 2);
+        service_close(&service);
+    }
+}
+
+/* Records that the reader does not take, as if it had no memory: in the log, and in the latest append. */
+static unsigned taken, takes_until;
+
+static int take_some(void *to, const struct store_record *r)
+{
+    (void)to, (void)r;
+    return taken++ == takes_until ? -ENOMEM : 0;
+}
+
+static void reader_fails(void)
+{
+    struct store_identity identity = {.space = "test"};
+    struct store_file file;
+    begin(8);
+    CHECK_EQ(open_it(STORE_FRESH), 0);
+    add_names(3);
+    service_commit(&service, NULL, 0, now);
+    service_close(&service);
+    unsigned all = 0;
+    for (takes_until = UINT32_MAX; takes_until; takes_until = takes_until == UINT32_MAX ? all - 1 : takes_until - 1) {
+        taken = 0;
+        int rc = store_file_open(&file, &disk.disk, PATH, STORE_CONTINUE, &identity, take_some, NULL, NULL);
+        CHECK_EQ(rc, takes_until == UINT32_MAX ? 0 : -ENOMEM);
+        if (!rc) {
+            all = taken;
+            file.store.ops->close(&file.store);
+        }
+    }
+    CHECK(all > 3);
+}
+
+/* A log that ends with its latest append, whose copies are gone: restored as a whole. One that ends within a record is not. */
+static void cut_log(unsigned behind)
+{
+    begin(9);
+    CHECK_EQ(open_it(STORE_FRESH), 0);
+    add_names(3);
+    service_commit(&service, NULL, 0, now);
+    uint64_t end = service.file.end;
+    service_close(&service);
+    struct sim_disk_entry *e = sim_disk_find(&disk, PATH);
+    sim_disk_cut(e, end + behind);
+    CHECK_EQ(open_it(STORE_CONTINUE), -EBADMSG);
+    CHECK_EQ(open_it(STORE_RESTORE), 0);
+    CHECK_EQ(names_there(3), 3);
+    service_close(&service);
+    CHECK_EQ(open_it(STORE_CONTINUE), 0);
+    CHECK_EQ(names_there(3), 3);
+    service_close(&service);
+}
+
+/* ---- settings ---- */
+
+static int no_records(void *ctx, store_take take, void *to)
+{
+    (void)ctx, (void)take, (void)to;
+    return 0;
+}
+
+static int short_settings(void *ctx, store_take take, void *to)
+{
+    const struct state_config c = {.design = "srvlock"};
+    (void)ctx;
+    return take(to, &(struct store_record){.type = STATE_CONFIG, .len = sizeof c - 1, .data = &c});
+}
+
+static void make_log(int (*each)(void *ctx, store_take take, void *to))
+{
+    struct store_identity identity = {.space = "test"};
+    struct store_file file;
+    begin(10);
+    CHECK_EQ(store_file_open(&file, &disk.disk, PATH, STORE_FRESH, &identity, NULL, each, NULL), 0);
+    file.store.ops->close(&file.store);
+}
+
+/* A log without settings, or with some that cannot be; settings of designs that this build has not. */
+static void strange_settings(void)
+{
+    struct state_config c = {.design = "no-such-design"};
+    struct coord_params p;
+    make_log(no_records);
+    CHECK_EQ(open_it(STORE_CONTINUE), -EBADMSG);
+    CHECK(strstr(explained(), "configuration of the space cannot be read"));
+    CHECK_EQ(service_settings(&disk.disk, PATH, "test", &c), 0);
+    CHECK_EQ(c.config.locks, 0);
+    make_log(short_settings);
+    CHECK_EQ(service_settings(&disk.disk, PATH, "test", &c), -EBADMSG);
+    for (unsigned i = 0; i < 3; i++) {
+        memset(c.design, i ? 0 : 'x', sizeof c.design);
+        if (i)
+            snprintf(c.design, sizeof c.design, "%s", i == 1 ? "no-such-design" : "word");
+        CHECK_EQ(service_params(&c, &p), -EINVAL);
+        CHECK(strstr(explained(), "this build does not have"));
+    }
+    snprintf(c.design, sizeof c.design, "srvlock");
+    CHECK_EQ(service_params(&c, &p), 0);
+}
+
+/* ---- more than one append has room for ---- */
+
+/* As many short names as one append has no records for, long ones beyond its bytes, values, and hosts. */
+static void many_at_once(void)
+{
+    struct coord_params p = rack("srvlock");
+    char name[DIRECTORY_KEY_MAX + 1];
+    uint64_t index;
+    p.machines = 200;
+    begin(11);
+    CHECK_EQ(open_with(p, STORE_FRESH), 0);
+    struct directory *d = &service.state.directory;
+    for (unsigned i = 0; i < 800; i++) {
+        int len = snprintf(name, sizeof name, i < 600 ? "%u" : "%0200u", i);
+        CHECK_EQ(directory_add(d, name, (uint32_t)len, 7, &index), 0);
+    }
+    for (unsigned i = 0; i < 300; i++) {
+        memset(name, (int)i, PAWL_VALUE_MAX);
+        struct value *v = values_of(&service.state.values, i, 7);
+        CHECK(v && !values_set(&service.state.values, v, i + 1, 0, name, PAWL_VALUE_MAX));
+    }
+    for (uint16_t m = 1; m <= p.machines; m++)
+        service.members[m] = (struct coord_member){.live = true, .nonce = m, .life = m + p.life - 1, .unwritten = true};
+    service_commit(&service, NULL, 0, now);
+    service.coordinator.hosts_changed = true;
+    calls = 0;
+    fails_at = 1;
+    fails_with = -EIO;
+    service_commit(&service, NULL, 0, now);
+    CHECK(service.failed == 1 && service.coordinator.hosts_changed && !service.state.host[p.machines]);
+    fails_at = 0;
+    service_commit(&service, NULL, 0, now);
+    CHECK(!d->changed.count && !service.state.values.changed_count && service.failed == 1);
+    service_close(&service);
+    CHECK_EQ(open_with(p, STORE_CONTINUE), 0);
+    CHECK_EQ(service.state.directory.count, 800);
+    CHECK_EQ(service.state.values.count, 300);
+    for (uint16_t m = 1; m <= p.machines; m++)
+        CHECK_EQ(service.state.host[m], m + p.life - 1);
+    service_close(&service);
 }
 
 /* A log of replaced records becomes a snapshot, and stays small. */
@@ -581,9 +898,12 @@ static void records(void)
 
     rules_records();
 
+    struct rules one = state.rules;
     start(&c, PAWL_KEYS_DENSE, 0);
     CHECK_EQ(take_config(c), 0);
     CHECK_EQ(take_name(STATE_NAME, 1, 7, "a"), -EINVAL); /* a space of numbers has no names */
+    rules_init(&one, 1);
+    CHECK_EQ(take(STATE_RULES, &one, sizeof one), 0); /* a space that is not divided has one rack */
     state_free(&state);
 }
 
@@ -626,19 +946,20 @@ static void snapshots(void)
     struct state_config c;
     struct state_station server = {.life = 3, .place = 1, .serves = 1}, station = {.life = 4, .place = 1};
     struct state_host host = {.life = 9, .number = 7};
-    const unsigned all = 12;
+    const unsigned all = 13;
     start(&c, PAWL_KEYS_NAMED, 2);
     CHECK(!take_config(c) && !take_name(STATE_NAME, 1, 7, "a") && !take_name(STATE_NAME, 2, 7, "b"));
     CHECK(!take(STATE_STATION, &server, sizeof server) && !take(STATE_STATION, &station, sizeof station));
     CHECK(!take(STATE_HOST, &host, sizeof host));
-    c.config.locks = 12; /* the space has grown */
-    CHECK(!take_config(c) && !take_name(STATE_NAME, 11, 7, "c"));
+    for (c.config.locks = 12; c.config.locks <= 14; c.config.locks += 2) /* the space has grown twice */
+        CHECK_EQ(take_config(c), 0);
+    CHECK_EQ(take_name(STATE_NAME, 11, 7, "c"), 0);
     for (unsigned left = 0; left <= all; left++) {
         struct copy to = {.left = left};
         CHECK_EQ(state_each(&state, copy_record, &to), left < all ? -ENOSPC : 0);
         CHECK_EQ(to.count, left < all ? left + 1 : all);
         if (left == all)
-            CHECK(to.state.host[7] == 9 && to.state.directory.used == 3 && to.state.directory.parts == 2 &&
+            CHECK(to.state.host[7] == 9 && to.state.directory.used == 3 && to.state.directory.parts == 3 &&
                   to.state.server[1].life == 3 && to.state.switch_[1].life == 4 &&
                   !memcmp(&to.state.rules, &state.rules, sizeof state.rules));
         state_free(&to.state);
@@ -652,12 +973,20 @@ int main(void)
     host_records();
     snapshots();
     other_configurations();
+    grows_too_often();
     no_life_left();
     withheld();
     strange_records(true);
     strange_records(false);
     both_slots();
     heads();
+    strange_appends();
+    torn_copy();
+    reader_fails();
+    cut_log(0);
+    cut_log(4);
+    strange_settings();
+    many_at_once();
     garbage();
     every_call_fails(-EIO, false);
     every_call_fails(-ENOSPC, false);
