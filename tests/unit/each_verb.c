@@ -331,6 +331,110 @@ static bool raise_much(void)
     return raise_by(UINT64_C(1) << 44);
 }
 
+/* ---- a lock that is looked at ---- */
+
+/* Another session has the lock, and perhaps the last one waits for it, or the holder is lost: a client that looks sees who has it.
+ */
+static bool looked_at(enum pawl_mode mode, bool is_lost)
+{
+    struct lock_view view;
+    if (!d->peek)
+        return true;
+    begin();
+    CHECK_EQ(lock(OTHER, 0, 10, mode, DEADLINE_NEVER, &others), 0);
+    other_holds = !is_lost;
+    if (is_lost)
+        lose(OTHER);
+    far.fence_rc = 0;
+    far.before = strike;
+    int rc = d->peek(&far.seats[FIRST], 0, &view);
+    if (!rc && !is_lost)
+        wrong |= view.mode != mode || view.token < others.token;
+    if (!struck)
+        CHECK_EQ(rc, 0);
+    wrong |= rc && rc != -FAB_EUNKNOWN && rc != -FAB_EFENCED && rc != -PAWL_ELOST && rc != -EAGAIN;
+    far.before = NULL;
+    if (is_lost)
+        recover_surely(OTHER);
+    return end(fenced || stopped);
+}
+
+static bool writer_looked_at(void)
+{
+    return looked_at(PAWL_EXCLUSIVE, false);
+}
+
+static bool reader_looked_at(void)
+{
+    return !(d->features & DESIGN_SHARED) || looked_at(PAWL_SHARED, false);
+}
+
+static bool lost_writer_looked_at(void)
+{
+    return looked_at(PAWL_EXCLUSIVE, true);
+}
+
+static bool lost_reader_looked_at(void)
+{
+    return !(d->features & DESIGN_SHARED) || looked_at(PAWL_SHARED, true);
+}
+
+/* ---- an open lock of `word`: its readers are not counted ---- */
+
+static bool is_word(void)
+{
+    return d->features & DESIGN_SEMAPHORE && !far.space.range_units;
+}
+
+/* The first session's readers open the lock; then it wants a place of a semaphore, an exclusive hold, or looks. */
+static bool opened(void)
+{
+    struct hold h[2], place;
+    struct lock_view view;
+    begin();
+    if (!is_word())
+        return end(false);
+    far.space.knobs = *tuned(d, "open-every", 1);
+    CHECK_EQ(lock(OTHER, 0, 0, PAWL_SHARED, DEADLINE_NEVER, &others), 0);
+    other_holds = true;
+    far.before = strike;
+    int rc = lock(FIRST, 0, 0, PAWL_SHARED, soon(), &h[0]);
+    rc = rc ? rc : lock(FIRST, 0, 0, PAWL_SHARED, soon(), &h[1]);
+    if (!rc) {
+        d->peek(&far.seats[FIRST], 0, &view);
+        limit = 2;
+        int full = lock(FIRST, 0, 0, PAWL_SHARED, DEADLINE_TRY, &place);
+        limit = 0;
+        wrong |= !full; /* I25 */
+        rc = full == -PAWL_ELOST ? full : 0;
+    }
+    if (!rc)
+        rc = change(d->convert(&far.seats[FIRST], &h[0], PAWL_EXCLUSIVE, far.now_ns + LEASE_NS));
+    wrong |= !rc && h[0].mode == PAWL_EXCLUSIVE; /* I1 */
+    for (unsigned i = 0; i < countof(h) && !rc; i++)
+        rc = unlock(&h[i]);
+    wrong |= rc && rc != -PAWL_ELOST;
+    return end(rc == -PAWL_ELOST || fenced || stopped);
+}
+
+/* The tokens of the word are used up: the next ones begin with a higher first part (I2). */
+static bool last_token(void)
+{
+    struct hold h;
+    begin();
+    if (!is_word())
+        return end(false);
+    *far_word(space_lock_addr(&far.space, 0)) = word_make(WORD_FREE, 0, WORD_TOKEN_MAX);
+    far.before = strike;
+    int rc = lock(FIRST, 0, 0, PAWL_EXCLUSIVE, soon(), &h);
+    wrong |= !rc && h.token <= WORD_TOKEN_MAX;
+    rc = rc ? rc : unlock(&h);
+    if (!struck)
+        CHECK_EQ(rc, 0);
+    wrong |= rc && rc != -PAWL_ELOST;
+    return end(rc == -PAWL_ELOST || fenced || stopped);
+}
+
 static const struct story {
     const char *name;
     bool (*play)(void);
@@ -351,6 +455,12 @@ static const struct story {
     {"recovery from a writer that waits for a reader", recover_beside_reader},
     {"tokens are raised a little", raise_little},
     {"tokens are raised much", raise_much},
+    {"a look at a writer", writer_looked_at},
+    {"a look at a reader", reader_looked_at},
+    {"a look at a lost writer", lost_writer_looked_at},
+    {"a look at a lost reader", lost_reader_looked_at},
+    {"an open lock", opened},
+    {"the last token of a word", last_token},
 };
 
 /* The story that fails; null: there is none. At first nothing fails. */

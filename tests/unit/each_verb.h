@@ -5,7 +5,9 @@
 
 #include "designs/core/design.h"
 #include "designs/core/value.h"
+#include "designs/word/word.h"
 #include "tests/far_site.h"
+#include "tests/tuned.h"
 
 #define UNITS 4096
 #define LEASE_NS (4 * NS_PER_MS)
