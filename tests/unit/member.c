@@ -251,8 +251,189 @@ static void parked(void)
     CHECK(!member_admits(&m, &h, net_v4(62, 1)) && member_admits(&m, &h, coordinator(0)));
 }
 
+/* ---- answers that no coordinator of the space gives ---- */
+
+static struct coord_welcome sound_welcome(void)
+{
+    struct coord_welcome w = {.config = config_of(MACHINES), .design = "fisslock", .servers = {here}};
+    w.packet.role = COORD_SWITCH;
+    w.packet.head.to.machine = MACHINE_SWITCH;
+    w.packet.head.generation = 9;
+    return w;
+}
+
+static void other_role(struct coord_welcome *w)
+{
+    w->packet.role = COORD_SERVER;
+}
+
+static void other_place(struct coord_welcome *w)
+{
+    w->packet.head.to.port++;
+}
+
+static void no_such_rack(struct coord_welcome *w)
+{
+    memset(&w->rules, 0xff, sizeof w->rules);
+}
+
+static void other_design(struct coord_welcome *w)
+{
+    snprintf(w->design, sizeof w->design, "netlock");
+}
+
+static void too_many_servers(struct coord_welcome *w)
+{
+    w->config.servers = RACK_SERVERS_MAX + 1;
+}
+
+static void other_numbers(struct coord_welcome *w)
+{
+    w->config.machines++;
+    w->config.racks = RACKS_MAX + 1;
+}
+
+/* A switch that joins anew takes none of them, and still waits for a welcome; then it takes the right one. */
+static void odd_welcomes(void)
+{
+    static void (*const changes[])(struct coord_welcome *) = {other_role,   other_place,      no_such_rack,
+                                                              other_design, too_many_servers, other_numbers};
+    for (unsigned i = 0; i < countof(changes); i++) {
+        joined(COORD_SWITCH, "fisslock");
+        snprintf(m.welcome.said.design, sizeof m.welcome.said.design, "fisslock");
+        const struct roster *roster = m.roster;
+        CHECK_EQ(refuse(m.join.nonce, -ESTALE, 3), MEMBER_SUPERSEDED);
+        struct coord_welcome w = sound_welcome();
+        changes[i](&w);
+        if (answer(&w, sizeof w, COORD_WELCOME, m.nonce_next, 1, 4) != MEMBER_NOTHING)
+            CHECK_FAIL("welcome %u was taken", i);
+        CHECK(m.superseded && m.welcome.said.packet.head.generation == 5 && m.roster == roster);
+        CHECK_EQ(m.outdated, changes[i] == other_design);
+        w = sound_welcome();
+        CHECK_EQ(answer(&w, sizeof w, COORD_WELCOME, m.join.nonce, 1, 4), MEMBER_NOTHING); /* of its former life */
+        CHECK_EQ(answer(&w, sizeof w, COORD_WELCOME, m.nonce_next, 1, 4), MEMBER_JOINED);
+        CHECK_EQ(m.welcome.said.packet.head.generation, 9);
+    }
+    joined(COORD_SWITCH, "fisslock"); /* one that takes no other settings takes the same ones */
+    snprintf(m.welcome.said.design, sizeof m.welcome.said.design, "fisslock");
+    m.adapts = false;
+    CHECK_EQ(refuse(m.join.nonce, -ESTALE, 3), MEMBER_SUPERSEDED);
+    struct coord_welcome w = sound_welcome();
+    w.config = m.welcome.said.config;
+    CHECK_EQ(answer(&w, sizeof w, COORD_WELCOME, m.nonce_next, 1, 4), MEMBER_JOINED);
+    joined(COORD_SWITCH, "netlock"); /* its state is not the hosts': it does not begin anew by itself */
+    member_rejoin(&m, 3);
+    CHECK(!member_is_joining(&m, 3));
+}
+
+/* A member without a design of its own takes that of the space, if this build has it. */
+static void unknown_design(void)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        begin(COORD_SWITCH, "fisslock");
+        m.design = NULL;
+        struct coord_welcome w = sound_welcome();
+        if (i)
+            snprintf(w.design, sizeof w.design, "no-such-design");
+        CHECK_EQ(answer(&w, sizeof w, COORD_WELCOME, sent.nonce, 1, 4), MEMBER_JOINED);
+        CHECK(m.design == (i ? NULL : design_find("fisslock")->packet));
+    }
+}
+
+/* Addresses of servers that there are not; of more than a packet has. */
+static void odd_addresses(void)
+{
+    joined(COORD_SERVER, "srvlock");
+    struct coord_welcome w = {.config = config_of(MACHINES), .first_server = RACK_SERVERS_MAX};
+    CHECK_EQ(answer(&w, sizeof w, COORD_WELCOME, m.join.nonce, 1, 3), MEMBER_NOTHING);
+    m.welcome.said.config.servers = COORD_WELCOME_SERVERS + 1;
+    w.first_server = 0;
+    for (unsigned i = 0; i < COORD_WELCOME_SERVERS; i++)
+        w.servers[i] = net_v4(70 + i, 5);
+    CHECK_EQ(answer(&w, sizeof w, COORD_WELCOME, m.join.nonce, 1, 3), MEMBER_NOTHING);
+    CHECK(net_addr_is(m.welcome.servers[COORD_WELCOME_SERVERS - 1], net_v4(70 + COORD_WELCOME_SERVERS - 1, 5)));
+    CHECK(!net_addr_known(m.welcome.servers[COORD_WELCOME_SERVERS]));
+}
+
+/* Heartbeats' answers: places of servers that there are not, machines and sizes that cannot be, rules that no rack has. */
+static void odd_beats(void)
+{
+    const struct net_addr other = net_v4(51, 5);
+    static const struct {
+        uint32_t server;
+        bool taken;
+    } places[] = {{0, false}, {3, false}, {2, true}};
+    joined(COORD_SERVER, "srvlock");
+    for (unsigned i = 0; i < countof(places); i++) {
+        struct coord_beat b = {.places = 7, .packet = {.role = places[i].server, .at = other}};
+        answer(&b, sizeof b, COORD_BEAT_ACK, m.join.nonce, 1, 4);
+        CHECK_EQ(m.places == 7, places[i].taken);
+        CHECK_EQ(member_knows_granter(&m, other), places[i].taken);
+    }
+    struct coord_beat huge = {.packet = {.head.index = PACKET_LOCKS_MAX + UINT64_C(1)}};
+    CHECK_EQ(answer(&huge, sizeof huge, COORD_BEAT_ACK, m.join.nonce, 1, 4), MEMBER_NOTHING);
+    joined(COORD_SWITCH, "fisslock-racks");
+    for (unsigned machine = 1; machine <= MACHINES + 1; machine += MACHINES) {
+        struct coord_beat b = {.packet = {.head.index = machine}};
+        answer(&b, sizeof b, COORD_BEAT_ACK, m.join.nonce, 1, 4);
+        CHECK_EQ(m.look_for, machine <= MACHINES ? machine : 0);
+    }
+    struct coord_beat b = {.packet = {.head.index = 0}};
+    memset(&b.rules, 0xff, sizeof b.rules);
+    CHECK_EQ(answer(&b, sizeof b, COORD_BEAT_ACK, m.join.nonce, 1, 4), MEMBER_NOTHING);
+    CHECK(!m.rules.version && !member_is_joining(&m, 4));
+}
+
+/* Packets that are no answers, or to nobody. */
+static void no_answers(void)
+{
+    joined(COORD_SERVER, "srvlock");
+    struct coord_packet p = {.code = -ESTALE};
+    uint64_t forged = m.forged;
+    CHECK_EQ(answer(&p, sizeof p - 1, COORD_REFUSED, m.join.nonce, 1, 3), MEMBER_NOTHING); /* cut */
+    CHECK_EQ(answer(&p, sizeof p, COORD_BREAK, m.join.nonce, 1, 3), MEMBER_NOTHING);
+    CHECK_EQ(m.forged, forged);
+    CHECK_EQ(answer(&p, sizeof p, COORD_REFUSED, 0, 1, 3), MEMBER_NOTHING); /* though it joins no more, and has no next nonce */
+    CHECK(m.forged == forged + 1 && !m.superseded);
+}
+
+/* Without an answer for long it is alone. */
+static void alone(void)
+{
+    begin(COORD_SERVER, "srvlock");
+    CHECK(!member_is_alone(&m, 1000 * EVERY_NS)); /* none has answered at all */
+    CHECK_EQ(welcome(sent.nonce, MACHINES, 5, 2), MEMBER_JOINED);
+    CHECK(!member_is_alone(&m, 1) && !member_is_alone(&m, EVERY_NS) && member_is_alone(&m, 1000 * EVERY_NS));
+}
+
+/* Operators: from a machine of the rack, the member's own included. */
+static void operators(void)
+{
+    const struct net_addr host = net_v4(60, 1), far = net_v4(99, 1), own = net_v4(77, 1), localhost = {.ip = {[15] = 1}};
+    struct packet_head h = {.version = PACKET_VERSION, .family = PACKET_COORDINATOR, .from = {.machine = MACHINE_OPERATOR}};
+    joined(COORD_SERVER, "srvlock");
+    m.join.at = own;
+    struct coord_hosts a = {.count = 1, .host = {{.at = host, .machine = 3, .life = 30}}};
+    answer(&a, sizeof a, COORD_HOSTS, m.join.nonce, 1, 3);
+    CHECK(!member_admits(&m, &h, far));
+    CHECK(member_admits(&m, &h, net_v4(60, 2)));
+    CHECK(member_admits(&m, &h, localhost));
+    CHECK(member_admits(&m, &h, own));
+    h.from.machine = 0; /* a coordinator, which the nonce tells */
+    CHECK(member_admits(&m, &h, far));
+    h.family = m.design->family; /* nobody */
+    CHECK(!member_admits(&m, &h, far));
+}
+
 int main(void)
 {
+    odd_welcomes();
+    unknown_design();
+    odd_addresses();
+    odd_beats();
+    no_answers();
+    alone();
+    operators();
     first();
     superseded();
     rejoins();
