@@ -15,7 +15,7 @@ INCLUDES = ["-I" + os.path.join(ROOT, folder) for folder in ("src", "include")]
 WHERE = {"": [], "node": ["--on", "node"], "rack": ["--faults", "rack"]}
 ONE_SIDED = ["word", "shiftlock", "alock", "citron"]
 PACKETS = ["srvlock", "netlock", "fisslock", "netlock-switches", "fisslock-racks"]
-NETLOCK_TESTS = ["unit/netlock_policy", "unit/netlock_kernel", "unit/netlock_steward", "unit/netlock_plane", "unit/netlock_order",
+NETLOCK_TESTS = ["unit/netlock_policy", "unit/netlock_any", "unit/netlock_kernel", "unit/netlock_steward", "unit/netlock_plane", "unit/netlock_order",
                  "unit/netlock_answers", "unit/netlock_try", "unit/netlock_call", "sim/netlock_moves", "fuzz/netlock"]
 FISSLOCK_TESTS = ["unit/fisslock", "unit/fisslock_steps", "unit/fisslock_deadlock", "unit/fisslock_forged", "unit/fisslock_holes", "unit/fisslock_moves",
                   "unit/fisslock_keep", "unit/fisslock_rules", "unit/fisslock_rebuild", "sim/fisslock_shuffle", "fuzz/fission", "fuzz/spill"]
@@ -25,7 +25,7 @@ ON_NODE = ["word@node", "shiftlock@node", "alock@node", "citron@node"]
 RACK_TESTS = ["unit/coordinator", "unit/coordinator_any", "unit/coordinator_beats", "unit/coordinator_hosts", "unit/coordinator_input", "unit/names", "unit/directory", "unit/rules",
               "unit/rack_values", "unit/member", "unit/roster", "unit/no_memory", "unit/state_input", "unit/store", "unit/identity", "unit/many_names", "unit/addresses", "unit/etcd",
               "fuzz/coordinator", "sim/coordinator"]
-NODE_TESTS = ["unit/memnode", "unit/sim_node", "fuzz/verbs", "sim/node"]
+NODE_TESTS = ["unit/memnode", "unit/verbs", "unit/sim_node", "fuzz/verbs", "sim/node"]
 # Of the first prefix that fits: the designs whose campaigns, and the tests, that concern a file.
 CONCERNS = [
     ("src/designs/word/", ["word"], ["sim/each_request=word", "unit/each_verb", "sim/word_unit", "unit/table", "sim/recover", "shm/contract", "shm/fast", "shm/changes", "sim/word"]),
