@@ -65,7 +65,7 @@ static int strike(unsigned session, const struct fab_op *ops, unsigned n)
     return verbs != struck || stopped ? 0 : way == LOST ? -FAB_EUNKNOWN : FAR_ANSWER_LOST;
 }
 
-static int release_other(unsigned session)
+static inline int release_other(unsigned session)
 {
     if (session == FIRST && other_holds && ++waits >= WAITS_BEFORE_RELEASE) {
         other_holds = false;
@@ -224,7 +224,7 @@ static int values(void)
     return rc;
 }
 
-static int everything(void)
+static inline int everything(void)
 {
     const struct seat *seat = &far.seats[FIRST];
     struct lock_view view;
