@@ -233,6 +233,41 @@ static void takes_reports(void)
     CHECK_EQ(takes(1, NETLOCK_EXCLUSIVE), LATE);
 }
 
+/* Reports that cannot be now: of a request that travels to the switch, or has another lock, of a lock that the switch has, or
+ * before the switch has said its term. They change nothing. */
+static void takes_no_other_reports(void)
+{
+    struct netlock_packet p = of_host(NETLOCK_HOLD, 1, NETLOCK_EXCLUSIVE);
+    begin();
+    server->synced = false;
+    CHECK_EQ(says(&p), 0);
+    server->synced = true;
+    CHECK_EQ(says(&p), NETLOCK_KNOWN);
+    p.head.index = 1;
+    uint64_t bad = server->drops.bad;
+    CHECK_EQ(says(&p), 0);
+    CHECK(server->drops.bad == bad + 1 && !server_lock(server, 1)->holders);
+    begin();
+    server_lock(server, 2)->place = LOCK_LENT;
+    CHECK_EQ(takes(1, NETLOCK_EXCLUSIVE), LATE);
+    CHECK(!server_lock(server, 2)->holders);
+    begin();
+    struct netlock_packet a = of_host(NETLOCK_ACQUIRE, 1, NETLOCK_EXCLUSIVE);
+    a.flags = NETLOCK_FORWARDED | NETLOCK_OVERFLOW;
+    CHECK_EQ(says(&a), 0); /* it waits until all hosts have reported */
+    struct entry *e = server_entry(server, 0);
+    while (e->nonce != NONCE)
+        e++;
+    CHECK_EQ(e->state, ENTRY_WAITING);
+    e->pushed = true; /* the switch may have it */
+    uint64_t stale = server->drops.stale;
+    CHECK_EQ(takes(1, NETLOCK_EXCLUSIVE), 0);
+    CHECK(server->drops.stale == stale + 1 && e->state == ENTRY_WAITING);
+    e->pushed = false; /* it was granted by the switch that is gone, and waits here no more */
+    CHECK_EQ(takes(1, NETLOCK_EXCLUSIVE), NETLOCK_KNOWN);
+    CHECK(e->state == ENTRY_HELD && server_lock(server, 2)->holders == 1 && !server_lock(server, 2)->first);
+}
+
 /* Nothing is converted while other readers may not have reported, nor without the steward's lease: the token might be another's. */
 static void converts_late(void)
 {
@@ -295,6 +330,7 @@ int main(void)
     converted(PAWL_EXCLUSIVE, PAWL_SHARED);
     converted(PAWL_SHARED, PAWL_EXCLUSIVE);
     takes_reports();
+    takes_no_other_reports();
     converts_late();
     lets_readers_in();
     free(host);

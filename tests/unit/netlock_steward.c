@@ -264,6 +264,29 @@ static void names_hosts(void)
     CHECK(beat(backup, 1) && named && !memcmp(hosts, none, sizeof hosts));
     netlock_steward_hosts(&s, NULL, NETLOCK_HOST_WORDS);
     CHECK(beat(backup, 1) && !named);
+    netlock_steward_hosts(&s, there, NETLOCK_HOST_WORDS - 1); /* from a coordinator that counts hosts in fewer words */
+    CHECK(beat(backup, 1) && !named);
+    const uint16_t machines = s.config.machines;
+    s.config.machines = 64 * NETLOCK_HOST_WORDS; /* more than the list can name */
+    netlock_steward_hosts(&s, there, NETLOCK_HOST_WORDS);
+    CHECK(!s.hosts_known);
+    s.config.machines = machines;
+}
+
+/* A table whose length is not that of its slots and hosts says nothing. */
+static void cut_tables(void)
+{
+    const uint64_t there[NETLOCK_HOST_WORDS] = {2, 0, 5};
+    struct netlock_table t;
+    begin_all(0);
+    netlock_steward_hosts(&s, there, NETLOCK_HOST_WORDS);
+    CHECK(beat(original, 1) && named);
+    const struct netlock_packet *a = (const void *)outbox_packet(&out, 0);
+    uint32_t whole = out.packet[0].len, slots = whole - (uint32_t)sizeof there;
+    for (uint32_t len = 0; len <= whole; len += 4) {
+        CHECK_EQ(netlock_table_read(&config, a, len, &t), len == whole || len == slots ? 0 : -EINVAL);
+        CHECK_EQ(netlock_hosts_read(a, len) != NULL, len == whole);
+    }
 }
 
 /* If leases have ended since the active one was elected, it gives back a clean term. */
@@ -499,6 +522,7 @@ int main(void)
     switch_lost();
     switch_of_older_build();
     names_hosts();
+    cut_tables();
     returned_clean(false);
     returned_clean(true);
     toggles();
