@@ -335,6 +335,28 @@ static void test_disown(void)
     site_close();
 }
 
+/* Foreign code has changed the lock's word: holders are told, and no count is made of it (I25). */
+static void test_damaged(void)
+{
+    begin("a word that cannot be");
+    struct hold a = locked(0, PAWL_SHARED), b = locked(1, PAWL_SHARED), none;
+    uint64_t low = word_token(lock_at(0)->word), was = lock_at(0)->word;
+    lock_at(0)->word = word_make(WORD_RECOUNT, word_limit_bits(1), low); /* with two readers */
+    CHECK_EQ(word_recount(&site.seats[2], 0, DEADLINE_TRY), -PAWL_ESEGMENT);
+    CHECK_EQ(lock(2, PAWL_EXCLUSIVE, DEADLINE_TRY, &none), -PAWL_ESEGMENT);
+    lock_at(0)->word = word_make(WORD_RECOUNT, 0, low);
+    CHECK_EQ(word_recount(&site.seats[2], 0, DEADLINE_TRY), 0);
+    CHECK_EQ(word_count(lock_at(0)->word), word_count(was));
+    was = lock_at(0)->word;
+    lock_at(0)->word = word_make(WORD_EXCLUSIVE, 77, low);
+    CHECK_EQ(convert(0, &a, PAWL_EXCLUSIVE, DEADLINE_TRY), -PAWL_ESEGMENT);
+    CHECK_EQ(d->release(&site.seats[0], &a), -PAWL_ESEGMENT);
+    lock_at(0)->word = word_make(WORD_SHARED, 1, word_token(was));
+    unlock(1, &b);
+    check_word(WORD_FREE, 0, word_token(was));
+    site_close();
+}
+
 /* ---- recovery ---- */
 
 static void test_recover(void)
@@ -371,6 +393,7 @@ int main(void)
     test_recount();
     test_unsure();
     test_disown();
+    test_damaged();
     test_recover();
     return 0;
 }

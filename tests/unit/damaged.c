@@ -113,7 +113,7 @@ static void strange_predecessor(const char *name)
         far.waits = spoil;
         CHECK_EQ(lock(OTHER, PAWL_EXCLUSIVE, &h), 0);
         far.waits = NULL;
-        CHECK(h.token > first.token); /* I2 */
+        CHECK(h.token > first.token);          /* I2 */
         d->release(&far.seats[FIRST], &first); /* changes nothing */
         CHECK_EQ(d->release(&far.seats[OTHER], &h), 0);
         CHECK_EQ(lock(LAST, PAWL_EXCLUSIVE, &h), 0);
@@ -130,6 +130,27 @@ static void names_of_nobody(const char *name)
     far.sessions[OTHER].slot = far.space.slot_count;
     CHECK_EQ(shift_find_desc(&far.seats[FIRST], shift_name(&far.seats[OTHER], &(struct hold){0}), true, &at), -EFAULT);
     CHECK_EQ(at, 7);
+    far_close();
+}
+
+/* A record whose number is beyond those that the lock's word can name. */
+static void no_name(const char *name)
+{
+    struct design_try t = {.step = 0};
+    struct fab_op ops[TRY_VERBS_MAX];
+    struct hold h;
+    begin(name, FAB_NODE_ELSEWHERE);
+    CHECK_EQ(hold_open(&far.seats[FIRST], 0, &h), 0);
+    h.mode = PAWL_EXCLUSIVE;
+    uint64_t before = sum();
+    struct hold far_off = h;
+    far_off.record = UINT32_MAX - 1;
+    CHECK_EQ(d->acquire(&far.seats[FIRST], &far_off, far.now_ns + PATIENCE_NS), -PAWL_ELIMIT);
+    if (d->step) {
+        CHECK_EQ(d->step(&far.seats[FIRST], &far_off, &t, ops), TRY_OTHERWISE);
+        CHECK_EQ(d->rest(&far.seats[FIRST], &far_off, &t), -PAWL_ELIMIT);
+    }
+    CHECK_EQ(sum(), before);
     far_close();
 }
 
@@ -175,6 +196,7 @@ int main(void)
     for (unsigned i = 0; i < 2; i++) {
         strange_predecessor(designs[i]);
         names_of_nobody(designs[i]);
+        no_name(designs[i]);
     }
     calls_of_others();
     return 0;

@@ -370,8 +370,11 @@ static void odd_beats(void)
         CHECK_EQ(m.places == 7, places[i].taken);
         CHECK_EQ(member_knows_granter(&m, other), places[i].taken);
     }
-    struct coord_beat huge = {.packet = {.head.index = PACKET_LOCKS_MAX + UINT64_C(1)}};
-    CHECK_EQ(answer(&huge, sizeof huge, COORD_BEAT_ACK, m.join.nonce, 1, 4), MEMBER_NOTHING);
+    joined(COORD_SERVER, "netlock");
+    for (unsigned more = 0; more < 2; more++) { /* as many locks as there can be, and one more */
+        struct coord_beat b = {.packet = {.head.index = PACKET_LOCKS_MAX + (uint64_t)more}};
+        CHECK_EQ(answer(&b, sizeof b, COORD_BEAT_ACK, m.join.nonce, 1, 4), more ? MEMBER_NOTHING : MEMBER_GROWN);
+    }
     joined(COORD_SWITCH, "fisslock-racks");
     for (unsigned machine = 1; machine <= MACHINES + 1; machine += MACHINES) {
         struct coord_beat b = {.packet = {.head.index = machine}};

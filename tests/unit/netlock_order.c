@@ -437,6 +437,7 @@ static void test_late_give(void)
     }
     CHECK(late.len);
     settle(b, FLIGHT);
+    CHECK_EQ(switch_move_in(b->sw, b->config.locks, 1, 0, b->now, &b->out), -EINVAL);
     CHECK_EQ(switch_move_in(b->sw, 0, 0, 0, b->now, &b->out), -EINVAL);
     CHECK_EQ(switch_move_in(b->sw, 0, NETLOCK_SIZE_MAX + 1, 0, b->now, &b->out), -EINVAL);
     CHECK_EQ(switch_move_in(b->sw, 0, 1, UINT8_MAX + 1, b->now, &b->out), -EINVAL);

@@ -24,8 +24,14 @@ int main(void)
 {
     const struct rack_config c = {.machines = MACHINES, .space = 16};
     const struct net_addr at = net_v4(5, 0), elsewhere = net_v4(6, 0);
-    struct roster *r = roster_make(&c, NULL, false);
-    CHECK(r && !roster_has(r, at));
+    const struct seal_ring no_keys = {.count = 0};
+    struct roster *r = roster_make(&c, &no_keys, false);
+    CHECK(r && !r->ring && !roster_has(r, at));
+    const struct packet_head alien = {.from = {.machine = MACHINES + 1}};
+    r->wanted = 1;
+    roster_park(r, &alien, sizeof alien, at, true); /* of no host: it does not wait for the coordinator's list */
+    CHECK_EQ(r->parks, 0);
+    r->wanted = 0;
     take(r, 3, 7, at);
     CHECK(roster_knows(r, 3, 7, at) && roster_has(r, at) && !roster_has(r, elsewhere) && !roster_key(r, 3));
     take(r, 3, 6, elsewhere); /* a former life */
