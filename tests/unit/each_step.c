@@ -7,6 +7,7 @@
 
 static enum { FREE, READ, WRITTEN, READ_MEANWHILE, WRITTEN_MEANWHILE, SHUT_OUT, USED_UP, OPEN, FULL, WAITED_FOR, STATES } state;
 static enum pawl_mode mode;
+static bool beside; /* the other session is on the lock's node: of the other cohort of alock */
 
 static bool is_word(void)
 {
@@ -69,7 +70,7 @@ static int in_steps(struct hold *h)
     while (!t.rc && (n = d->step(seat, h, &t, ops)) > 0) {
         t.rc = fab_batch(seat->ep, ops, (unsigned)n);
         t.old = ops[0].old;
-        if (t.step == 1)
+        if (t.step == 1u + beside)
             meddle();
     }
     if (t.rc || n)
@@ -89,6 +90,7 @@ static bool play(void)
     far_lease_ns = LEASE_NS;
     far_open(d, PAWL_KEYS_DENSE, 1, 0);
     far.fence_rc = 0;
+    far.eps[OTHER].node = beside ? 0 : FAB_NODE_ELSEWHERE;
     prepare();
     far.before = strike;
     int rc = in_steps(&h);
@@ -129,6 +131,7 @@ static bool play_all(const char *name, unsigned *runs)
             for (way = again = 0; way < WAYS; again = (again + 1) % AGAIN_MAX, way += !again)
                 for (struck = 0, verbs = UINT32_MAX; struck <= min_u64(verbs, STRUCK_MAX); struck++, ++*runs) {
                     mode = shared ? PAWL_SHARED : PAWL_EXCLUSIVE;
+                    beside = !(d->features & DESIGN_SHARED) && *runs % 2;
                     if (!(d->features & DESIGN_SHARED) && (state == READ))
                         continue;
                     if (!play())
