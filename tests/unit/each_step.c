@@ -63,7 +63,7 @@ static int in_steps(struct hold *h)
     struct design_try t = {.step = 0};
     struct fab_op ops[TRY_VERBS_MAX];
     struct seat *seat = &far.seats[FIRST];
-    int rc = hold_open(seat, 0, h), n;
+    int rc = hold_open(seat, 0, h), n = 0;
     if (rc)
         return rc;
     h->mode = mode;
