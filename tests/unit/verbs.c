@@ -70,6 +70,8 @@ static struct verbs_op *begin(uint8_t verb, uint64_t offset, uint16_t room, uint
 static void check_bounds(uint32_t bytes)
 {
     CHECK_EQ(memory.word[WORDS], BEHIND);
+    for (unsigned i = 0; i < WORDS; i++)
+        CHECK(memory.word[i] != UINT64_C(0x5a5a5a5a5a5a5a5a));
     for (uint32_t i = bytes; i < sizeof packet.bytes; i++)
         CHECK_EQ(packet.bytes[i], 0x5a);
 }
@@ -96,11 +98,11 @@ static void cut(void)
             for (uint32_t bytes = HEAD; bytes <= whole; bytes += 4) {
                 begin(cases[i].verb, cases[i].offset, cases[i].room, cases[i].width, whole);
                 r.end = packet.bytes + bytes;
-                memset(packet.bytes + whole, 0x5a, sizeof packet.bytes - whole);
+                memset(packet.bytes + bytes, 0x5a, sizeof packet.bytes - bytes);
                 r.repeat = way & 1;
                 r.changes = way & 2 ? 2 : 0;
                 verbs_execute_step(0, &r);
-                check_bounds(whole);
+                check_bounds(bytes);
             }
         }
 }
