@@ -133,6 +133,7 @@ static const struct {
      "a host with a later table than the switch reported a hold that it had carried over: tokens of the switch's life were lower"},
     {"fisslock", CAMPAIGN_SWARM, 20012348, 3000000,
      "moves of locks were sent again without pauses: a server that was busy had no time for anything else"},
+    {"netlock", CAMPAIGN_SWARM, 20033676, 1000000, "the same between the switch and the servers of netlock"},
     {"netlock-switches", CAMPAIGN_BESIDE, 930358095087, 2000000,
      "of two that converted, one gave up while the switch was down: the other was told of a deadlock later than the judge allowed"},
 };

@@ -451,6 +451,45 @@ static void test_late_give(void)
     tear_down(b);
 }
 
+#define VAIN_RETRIES 200u
+
+/* How many packets of that type the switch sends while the server answers nothing. */
+static unsigned sent_in_vain(struct bench *b, enum netlock_type type)
+{
+    unsigned sent = 0;
+    for (unsigned i = 0; i < VAIN_RETRIES; i++, b->now += QUICK_NS) {
+        netlock_switch_tick(b->sw, b->now, &b->out);
+        for (unsigned n = 0; n < b->out.packets; n++)
+            sent += ((const struct packet_head *)outbox_packet(&b->out, n))->type == type;
+        outbox_clear(&b->out);
+    }
+    return sent;
+}
+
+/* Moves are sent again with growing pauses: a server that is only busy would get busier by them, and have time for nothing else. */
+static void test_busy_server(void)
+{
+    struct bench *b = set_up(1, UINT64_C(64) << NETLOCK_SLOTS_SHIFT);
+    struct nl_switch *w = b->sw;
+    w->churn_ns = UINT64_MAX;
+    w->config.retry_ns = QUICK_NS;
+    move_in_anew(b, ALL, 0);
+    tick_all(b);
+    settle(b, FLIGHT);
+    CHECK_EQ(switch_move_out(w, 0, b->now, &b->out), 0);
+    outbox_clear(&b->out);
+    unsigned gives = sent_in_vain(b, NETLOCK_GIVE);
+    CHECK(gives > 3 && gives < VAIN_RETRIES / 10);
+    b->now += VAIN_RETRIES * QUICK_NS;
+    tick_all(b);
+    settle(b, FLIGHT); /* the server has it again */
+    CHECK_EQ(switch_move_in(w, 0, ALL, 0, b->now, &b->out), 0);
+    outbox_clear(&b->out);
+    unsigned takes = sent_in_vain(b, NETLOCK_TAKE);
+    CHECK(takes > 3 && takes < VAIN_RETRIES / 10);
+    tear_down(b);
+}
+
 static void test_allocation(void)
 {
     /* Fig. 7: two slots, one lock asked for by two at 100 a second each, one by one at 10. */
@@ -513,6 +552,7 @@ int main(void)
     test_writer_of_lost();
     test_heir_of_lost_switch();
     test_late_give();
+    test_busy_server();
     test_allocation();
     test_a_million();
     return 0;

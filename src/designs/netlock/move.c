@@ -10,6 +10,7 @@
 
 #define PATIENCE 16u /* locks that were asked for many at once are asked for one by one after so many retry times */
 #define AGAIN 2u     /* retransmissions: after so many retry times */
+#define DOUBLINGS 6u /* of that for a lock on the move: a busy server gets no more than it can answer */
 
 static bool is_empty(struct nl_switch *w, uint32_t lock)
 {
@@ -53,6 +54,7 @@ static void enter_state(struct nl_switch *w, uint32_t lock, enum control_state s
     c->state = (uint8_t)state;
     c->since_ns = now;
     c->next_ns = now;
+    c->sent = 0;
     switch_set_restless(w, lock, state != CONTROL_NONE);
     plane_set_notify(switch_plane(w), lock, state == CONTROL_LIVE);
 }
@@ -109,7 +111,8 @@ void switch_say_again(struct nl_switch *w, uint32_t lock, uint64_t now, struct o
     uint64_t index = plane_index(plane, lock);
     if (now < c->next_ns)
         return;
-    c->next_ns = now + AGAIN * w->config.retry_ns;
+    c->next_ns = now + (AGAIN * w->config.retry_ns << c->sent);
+    c->sent += c->state != CONTROL_LIVE && c->sent < DOUBLINGS;
     if (c->state == CONTROL_TAKING) {
         struct netlock_packet *p = switch_to_server(w, index, NETLOCK_TAKE, out);
         if (p)

@@ -31,6 +31,7 @@ struct control {
     bool unwanted; /* to go once it is LIVE */
     bool stopped;  /* LIVE, and no waiter from the server was granted yet */
     bool restless; /* on the move, or overflowing: has something to say again */
+    uint8_t sent;  /* on the move: retransmissions so far, for the next pause */
 };
 
 struct switch_counts {
