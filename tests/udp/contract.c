@@ -3,6 +3,7 @@
  * share a handle, processes of one host and of several, one that is killed and one that is stopped. */
 #include "client/net.h"
 #include "tests/udp/team.h"
+#include "wire/many.h"
 
 #include <poll.h>
 
@@ -10,6 +11,8 @@
 #define KEYS 50
 #define MORE 8 /* requests that leave together, */
 #define MORE_TRIES 50
+#define TOGETHER_AHEAD 10 /* tries that show it, more than those that do not */
+#define TOGETHER_TRIES 300
 #define LEASE_NS (6 * NS_PER_S) /* of hosts; a busy machine may stop any process for seconds, and no host shall be lost by that */
 
 /* A try is granted a free lock. But the network, or a retransmission on a busy machine, may deliver an old request once more. The
@@ -187,6 +190,74 @@ static void leave_together(pawl *p)
     unsigned tries = 0;
     while (!more_at_once(p, 200 + MORE * tries)) /* other locks: an agent that stays grants without a packet */
         CHECK(++tries < MORE_TRIES);
+}
+
+/* Receives until so many packets have come. How many were parts of datagrams. */
+static unsigned receive_answers(struct net *n, unsigned wanted)
+{
+    const uint64_t limit = pawl_in(LIMIT_NS);
+    unsigned all = 0, parts = 0;
+    while (all < wanted && pawl_now() < limit) {
+        unsigned count = udp_receive(&n->udp, &n->received);
+        for (unsigned i = 0; i < count; i++) {
+            const struct many_front *f = (const void *)n->received.packet[i].data;
+            unsigned packets = many_is(f, n->received.packet[i].len) ? f->many.count : 1;
+            all += packets;
+            parts += packets > 1 ? packets : 0;
+        }
+        if (count)
+            net_dispatch(n, &n->udp, &n->received);
+    }
+    return parts;
+}
+
+static void signal_rack(int number)
+{
+    for (unsigned i = 0; i < rack_pid_count; i++)
+        CHECK_EQ(kill(rack_pids[i], number), 0);
+}
+
+/* A release and a request of the same lock, and requests of others, leave as a datagram with all but one packet, and that one
+ * behind it. The server takes both at once. Returns whether its answers to the datagram came together. */
+static bool answered_together(pawl *p, uint64_t first)
+{
+    struct net *n = net_of(p);
+    pawl_request r = {.op = PAWL_OP_UNLOCK, .mode = PAWL_EXCLUSIVE, .deadline_ns = UINT64_MAX, .more = 1};
+    pawl_completion done;
+    uint64_t id;
+    CHECK_OK(pawl_lock(p, pawl_id(first), PAWL_EXCLUSIVE, &r.grant));
+    pthread_mutex_lock(&n->receiving);
+    signal_rack(SIGSTOP);
+    CHECK_OK(pawl_submit(p, &r, &id));
+    r.op = PAWL_OP_LOCK;
+    for (unsigned i = 0; i <= MORE; i++) {
+        r.key = pawl_id(first + 2 * i); /* of one server */
+        CHECK_OK(pawl_submit(p, &r, &id));
+    }
+    CHECK_EQ(pawl_reap(p, &done, 1, PAWL_TRY), 1);
+    signal_rack(SIGCONT);
+    unsigned parts = receive_answers(n, MORE + 2);
+    pthread_mutex_unlock(&n->receiving);
+    for (unsigned i = 0; i <= MORE; i++) {
+        CHECK_EQ(pawl_reap(p, &done, 1, pawl_in(LIMIT_NS)), 1);
+        CHECK_OK(done.result);
+        CHECK_OK(pawl_unlock(p, &done.grant));
+    }
+    return parts >= MORE;
+}
+
+/* On a busy machine the server may take the datagrams apart from each other, which has the same effect as what is tested here. So
+ * most tries have to show it. */
+static void answers_leave_together(pawl *p)
+{
+    unsigned tries = 0;
+    int ahead = 0;
+    if (strcmp(rack_design("srvlock"), "srvlock") != 0)
+        return; /* others answer from elsewhere, too */
+    while (ahead < TOGETHER_AHEAD) {
+        CHECK(++tries < TOGETHER_TRIES);
+        ahead += answered_together(p, 2000 + 20 * tries) ? 1 : -1;
+    }
 }
 
 /* A thread that waits for pawl_fd is woken by the answer itself, and not by the library's thread, which says by the event that it
@@ -445,6 +516,7 @@ static void all(void *arg)
     asynchronous(a, b);
     asynchronous(a, c);
     leave_together(a);
+    answers_leave_together(a);
     woken_by_packets(a);
     told_at_the_end(a, b);
     team_takes_turns(a, THREADS, ROUNDS);
