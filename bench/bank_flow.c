@@ -29,6 +29,7 @@ struct flow {
     struct teller *queue[TELLERS_MAX * (TXN_SLOTS + 1)]; /* whose reply is next: Redis answers in order */
     unsigned head, queued, pausing;
     bool ending; /* no new transactions */
+    bool asks;   /* a lock was submitted; it leaves with the next pawl_reap */
     unsigned busy;
 };
 
@@ -80,6 +81,7 @@ static void next_lock(struct flow *f, struct teller *t)
                             .user = t,
                             .more = 1}; /* take_grants reaps before the process sleeps */
     int rc = pawl_submit(f->c.p, &r, &id);
+    f->asks = true;
     if (rc)
         crowd_fail(f->crowd, f->c.number, "cannot lock: %s (%s)", pawl_strerror(rc), pawl_explain());
 }
@@ -152,26 +154,21 @@ static void take_reply(struct flow *f, const redisReply *reply)
     assert(false);
 }
 
-static unsigned take_replies(struct flow *f)
+static void take_replies(struct flow *f)
 {
-    struct pollfd p = {.fd = f->c.redis->fd, .events = POLLIN};
     redisReply *reply;
-    unsigned taken = 0;
-    if (!f->queued || poll(&p, 1, 0) < 1)
-        return 0;
     if (redisBufferRead(f->c.redis) != REDIS_OK)
         kit_die("Redis: %s", f->c.redis->errstr);
     while (redisReaderGetReply(f->c.redis->reader, (void **)&reply) == REDIS_OK && reply) {
         take_reply(f, reply);
         freeReplyObject(reply);
-        taken++;
     }
-    return taken;
 }
 
-static unsigned take_grants(struct flow *f)
+static void take_grants(struct flow *f)
 {
     pawl_completion done[PAWL_INFLIGHT_MAX];
+    f->asks = false;
     int n = f->c.p ? pawl_reap(f->c.p, done, countof(done), PAWL_TRY) : 0;
     for (int i = 0; i < n; i++) {
         struct teller *t = done[i].user;
@@ -182,20 +179,24 @@ static unsigned take_grants(struct flow *f)
         t->grants[t->locked++] = done[i].grant;
         next_lock(f, t);
     }
-    return n > 0 ? (unsigned)n : 0;
 }
 
-static unsigned end_pauses(struct flow *f)
+static void end_pauses(struct flow *f)
 {
-    unsigned ended = 0;
     uint64_t now = f->pausing ? kit_now() : 0;
     for (unsigned i = 0; i < f->c.bank->tellers && f->pausing; i++)
         if (f->tellers[i].step == PAUSE && f->tellers[i].until <= now) {
             f->pausing--;
-            ended++;
             next_lock(f, &f->tellers[i]);
         }
-    return ended;
+}
+
+/* All commands of a round leave together. */
+static void send_out(struct flow *f)
+{
+    for (int written = 0; !written;)
+        if (redisBufferWrite(f->c.redis, &written) != REDIS_OK)
+            kit_die("Redis: %s", f->c.redis->errstr);
 }
 
 void bank_flow(struct crowd *crowd, unsigned number)
@@ -203,7 +204,7 @@ void bank_flow(struct crowd *crowd, unsigned number)
     static struct flow f;
     f.crowd = crowd;
     f.c.report = &crowd->reports[number];
-    int rc = bank_connect(&f.c, crowd->user, number), written;
+    int rc = bank_connect(&f.c, crowd->user, number);
     if (rc)
         crowd_fail(crowd, number, "cannot open %s: %s (%s)", f.c.bank->at.place, pawl_strerror(rc), pawl_explain());
     crowd_ready(crowd, number);
@@ -211,14 +212,16 @@ void bank_flow(struct crowd *crowd, unsigned number)
     for (unsigned i = 0; i < f.c.bank->tellers; i++)
         begin(&f, &f.tellers[i]);
     while (f.busy) {
-        for (written = 0; !written;)
-            if (redisBufferWrite(f.c.redis, &written) != REDIS_OK)
-                kit_die("Redis: %s", f.c.redis->errstr);
-        f.ending = crowd_over(crowd);
-        if (take_replies(&f) + take_grants(&f) + end_pauses(&f))
-            continue;
         struct pollfd p[2] = {{.fd = f.c.redis->fd, .events = POLLIN}, {.fd = f.c.p ? pawl_fd(f.c.p) : -1, .events = POLLIN}};
+        do
+            take_grants(&f);
+        while (f.asks);
+        end_pauses(&f);
+        send_out(&f);
         poll(p, 2, IDLE_MS);
+        f.ending = crowd_over(crowd);
+        if (p[0].revents)
+            take_replies(&f);
     }
     if (f.c.p)
         pawl_close(f.c.p);

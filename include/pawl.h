@@ -474,7 +474,9 @@ PAWL_API int pawl_reap(pawl *p, pawl_completion *out, unsigned max, uint64_t dea
  * in flight. */
 PAWL_API int pawl_cancel(pawl *p, uint64_t id);
 
-/* Readable (poll, epoll) while there are completions to reap, that of a lost session among them. Belongs to the handle. */
+/* Readable (poll, epoll) while there are completions to reap, that of a lost session among them. While operations are in flight on
+ * a rack it may be readable without: packets have come, and pawl_reap with PAWL_TRY, which handles them, returns 0. Belongs to the
+ * handle. */
 PAWL_API int pawl_fd(pawl *p);
 
 #ifdef __cplusplus

@@ -31,13 +31,27 @@ void async_free(struct async *a)
 static void announce(struct async *a)
 {
     const uint64_t one = 1;
+    if (a->announced || a->silent)
+        return;
+    a->announced = true;
     if (write(a->event_fd, &one, sizeof one) < 0)
         assert(errno == EAGAIN); /* it is readable already */
 }
 
+/* The event is as it must be when the lock is given back. */
+static void settle(struct async *a)
+{
+    uint64_t drained;
+    a->silent = false;
+    if (a->done_count || a->told || a->loss_unreaped)
+        announce(a);
+    else if (a->announced && read(a->event_fd, &drained, sizeof drained) > 0)
+        a->announced = false;
+}
+
 /* ---- the loss of the session ---- */
 
-void async_lost(struct async *a, enum pawl_why why)
+ONCE void async_lost(struct async *a, enum pawl_why why)
 {
     if (a->why) /* this thread alone writes it */
         return;
@@ -53,7 +67,7 @@ void async_lost(struct async *a, enum pawl_why why)
     pthread_mutex_unlock(&a->calling);
 }
 
-int pawl_on_lost(pawl *p, void (*lost)(void *ctx, int why), void *ctx)
+ONCE int pawl_on_lost(pawl *p, void (*lost)(void *ctx, int why), void *ctx)
 {
     struct async *a = &p->async;
     explain_nothing();
@@ -71,7 +85,7 @@ int pawl_on_lost(pawl *p, void (*lost)(void *ctx, int why), void *ctx)
 
 /* ---- waiters ---- */
 
-int pawl_watch(pawl *p, const pawl_grant *grant)
+ONCE int pawl_watch(pawl *p, const pawl_grant *grant)
 {
     struct async *a = &p->async;
     if (handle_is_ours(p) && (!p->ops->wanted || !(p->design->features & DESIGN_BAST))) {
@@ -104,7 +118,7 @@ int pawl_watch(pawl *p, const pawl_grant *grant)
     return rc;
 }
 
-int pawl_on_wanted(pawl *p, void (*wanted)(void *ctx, const pawl_grant *grant), void *ctx)
+ONCE int pawl_on_wanted(pawl *p, void (*wanted)(void *ctx, const pawl_grant *grant), void *ctx)
 {
     struct async *a = &p->async;
     explain_nothing();
@@ -130,7 +144,7 @@ static void end_watch(struct async *a, struct async_watch *w, bool by_event)
 }
 
 /* This thread alone ends watches, so one that is ON stays where it is. */
-void async_look_at_watches(struct pawl *p)
+ONCE void async_look_at_watches(struct pawl *p)
 {
     struct async *a = &p->async;
     for (unsigned i = 0; i < PAWL_WATCH_MAX && async_watches(a); i++) {
@@ -155,7 +169,7 @@ void async_look_at_watches(struct pawl *p)
 /* ---- why a grant ended ---- */
 
 /* Until the library's thread has noticed the loss, the session is asked. */
-int pawl_why(pawl *p, const pawl_grant *grant)
+ONCE int pawl_why(pawl *p, const pawl_grant *grant)
 {
     int rc = HANDLE_CALL(p, check, grant);
     if (rc == -PAWL_ENOTOWNER)
@@ -176,17 +190,11 @@ void async_finish(struct async *a, struct async_op *op, int result)
     op->state = ASYNC_DONE;
     a->in_flight--;
     a->done[(a->done_first + a->done_count) % PAWL_INFLIGHT_MAX] = async_number(a, op);
-    if (a->done_count++ == 0)
-        announce(a);
+    a->done_count++;
+    announce(a);
 }
 
-static struct async_op *idle_op(struct async *a)
-{
-    for (unsigned i = 0; i < PAWL_INFLIGHT_MAX; i++)
-        if (a->ops[i].state == ASYNC_IDLE)
-            return &a->ops[i];
-    return NULL;
-}
+static_assert(PAWL_INFLIGHT_MAX == 64, "a bit for each");
 
 /* The request as sessions have it: its deadline is one of designs. */
 static int check_request(const struct pawl *p, const pawl_request *given, pawl_request *out)
@@ -212,9 +220,9 @@ static int check_request(const struct pawl *p, const pawl_request *given, pawl_r
 static int begin(struct pawl *p, const pawl_request *r, uint64_t index, uint64_t *id)
 {
     struct async *a = &p->async;
-    struct async_op *op = idle_op(a);
-    if (!op)
+    if (!~a->used)
         return explain(-PAWL_ELIMIT, "%d operations are in flight or unreaped; reap some first", PAWL_INFLIGHT_MAX);
+    struct async_op *op = &a->ops[__builtin_ctzll(~a->used)];
     op->request = *r;
     if (async_names_lock(r) && r->key.name) { /* `admit` has checked its length */
         memcpy(op->name, r->key.name, r->key.id);
@@ -227,13 +235,18 @@ static int begin(struct pawl *p, const pawl_request *r, uint64_t index, uint64_t
         op->completion.grant = r->grant;
     op->state = ASYNC_RUNNING;
     a->in_flight++;
+    a->silent = true;
     int rc = p->ops->begin(p, op);
+    a->silent = false;
+    if (!r->more) /* else the caller reaps, or submits one more */
+        settle(a);
     if (rc) {
         op->state = ASYNC_IDLE;
         a->in_flight--;
         return rc;
     }
     assert(op->state == ASYNC_WAITING || op->state == ASYNC_DONE);
+    a->used |= UINT64_C(1) << async_number(a, op);
     *id = a->next_id++;
     return 0;
 }
@@ -260,18 +273,9 @@ int pawl_submit(pawl *p, const pawl_request *request, uint64_t *id)
     return rc;
 }
 
-static unsigned take_done(struct async *a, pawl_completion *out, unsigned max)
+/* Behind all completions that were there before. */
+static ONCE unsigned take_events(struct async *a, pawl_completion *out, unsigned n, unsigned max)
 {
-    unsigned n = 0;
-    uint64_t drained;
-    while (n < max && a->done_count) {
-        struct async_op *op = &a->ops[a->done[a->done_first]];
-        assert(op->state == ASYNC_DONE);
-        out[n++] = op->completion;
-        op->state = ASYNC_IDLE;
-        a->done_first = (a->done_first + 1) % PAWL_INFLIGHT_MAX;
-        a->done_count--;
-    }
     for (unsigned i = 0; i < PAWL_WATCH_MAX && a->told && n < max; i++) {
         if (a->watches[i].state != WATCH_TOLD)
             continue;
@@ -279,12 +283,28 @@ static unsigned take_done(struct async *a, pawl_completion *out, unsigned max)
         a->watches[i].state = WATCH_NONE;
         a->told--;
     }
-    if (n < max && a->loss_unreaped) { /* behind all that was complete before */
+    if (n < max && a->loss_unreaped) {
         out[n++] = (pawl_completion){.result = -PAWL_ELOST, .op = PAWL_OP_LOST, .why = a->why};
         a->loss_unreaped = false;
     }
-    if (n && !a->done_count && !a->told && !a->loss_unreaped && read(a->event_fd, &drained, sizeof drained) < 0)
-        assert(errno == EAGAIN);
+    return n;
+}
+
+static unsigned take_done(struct async *a, pawl_completion *out, unsigned max)
+{
+    unsigned n = 0;
+    while (n < max && a->done_count) {
+        struct async_op *op = &a->ops[a->done[a->done_first]];
+        assert(op->state == ASYNC_DONE);
+        out[n++] = op->completion;
+        op->state = ASYNC_IDLE;
+        a->used &= ~(UINT64_C(1) << a->done[a->done_first]);
+        a->done_first = (a->done_first + 1) % PAWL_INFLIGHT_MAX;
+        a->done_count--;
+    }
+    if (a->told || a->loss_unreaped)
+        n = take_events(a, out, n, max);
+    settle(a);
     return n;
 }
 
@@ -299,8 +319,11 @@ int pawl_reap(pawl *p, pawl_completion *out, unsigned max, uint64_t deadline_ns)
     int checked = handle_until(p, deadline_ns, &until);
     if (checked)
         return checked;
+    if (until == DEADLINE_TRY && p->ops->hear)
+        p->ops->hear(p);
     for (;;) {
         pthread_mutex_lock(&p->async.lock);
+        p->async.silent = true;
         p->ops->pump(p);
         unsigned n = take_done(&p->async, out, max);
         pthread_mutex_unlock(&p->async.lock);
@@ -312,7 +335,7 @@ int pawl_reap(pawl *p, pawl_completion *out, unsigned max, uint64_t deadline_ns)
     }
 }
 
-int pawl_cancel(pawl *p, uint64_t id)
+ONCE int pawl_cancel(pawl *p, uint64_t id)
 {
     int rc = -ENOENT;
     explain_nothing();
@@ -335,5 +358,5 @@ int pawl_cancel(pawl *p, uint64_t id)
 
 int pawl_fd(pawl *p)
 {
-    return handle_is_ours(p) ? p->async.event_fd : handle_forked();
+    return !handle_is_ours(p) ? handle_forked() : p->ops->fd ? p->ops->fd(p) : p->async.event_fd;
 }

@@ -36,7 +36,10 @@ struct async {
     unsigned done[PAWL_INFLIGHT_MAX]; /* finished operations in the order in which they finished: a ring */
     unsigned done_first, done_count;
     uint64_t next_id;
-    int event_fd; /* readable while done_count > 0, or an event of the session is not yet reaped */
+    uint64_t used;  /* a bit for each operation that is not idle */
+    int event_fd;   /* readable while done_count > 0, or an event of the session is not yet reaped, */
+    bool announced; /* that is, now, */
+    bool silent;    /* except that the caller of this moment reaps: it needs no system calls to be told */
 
     struct async_watch watches[PAWL_WATCH_MAX];
     unsigned watching; /* that are ON; written with the lock, read without */

@@ -62,6 +62,9 @@ struct session_ops {
      * has changed. */
     int (*wait)(struct pawl *p, uint64_t deadline);
     void (*changed)(struct pawl *p);
+    /* Likewise, and unless null: takes note of what has come, without waiting; and what pawl_fd says. */
+    void (*hear)(struct pawl *p);
+    int (*fd)(struct pawl *p);
 };
 
 struct pawl {

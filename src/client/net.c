@@ -98,7 +98,7 @@ static enum pawl_why why_locked(const struct net *n, uint64_t now)
     return now >= __atomic_load_n(&s->until_ns, __ATOMIC_ACQUIRE) ? PAWL_WHY_LEASE : PAWL_WHY_GRANTER;
 }
 
-enum pawl_why net_why(struct pawl *p)
+ONCE enum pawl_why net_why(struct pawl *p)
 {
     struct net *n = net_of(p);
     struct outbox *out = net_outbox();
@@ -419,7 +419,7 @@ static int lock_key(struct net *n, pawl_key key, enum pawl_mode mode, uint32_t l
     }
 }
 
-static int semaphore(struct pawl *p, pawl_key key, uint32_t limit, uint64_t deadline, pawl_grant *out)
+ONCE static int semaphore(struct pawl *p, pawl_key key, uint32_t limit, uint64_t deadline, pawl_grant *out)
 {
     return lock_key(net_of(p), key, PAWL_SHARED, limit, deadline, NULL, out);
 }
@@ -441,7 +441,7 @@ int net_check_call(struct net *n, const pawl_call *call)
     return 0;
 }
 
-static int lock_call(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out)
+ONCE static int lock_call(struct pawl *p, pawl_key key, enum pawl_mode mode, uint64_t deadline, pawl_call *call, pawl_grant *out)
 {
     struct net *n = net_of(p);
     int rc = net_check_call(n, call);
@@ -618,4 +618,6 @@ const struct session_ops net_ops = {
     .pump = net_pump,
     .cancel = net_cancel,
     .wait = net_wait,
+    .hear = net_hear,
+    .fd = net_fd,
 };

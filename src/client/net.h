@@ -62,6 +62,8 @@ struct net {
 
     struct net_task tasks[PAWL_INFLIGHT_MAX];
     struct outbox batch;       /* of submitted requests: sent together */
+    int poll_fd;               /* what pawl_fd gives: readable if the ring's event is, and, */
+    bool hears;                /* while operations are in flight, if the socket is; -1: nobody has asked for it */
     bool naming, naming_stops; /* the thread that asks for submitted keys was started; has to end */
     pthread_t naming_thread;
     pthread_cond_t naming_wakes;
@@ -97,6 +99,10 @@ int net_begin(struct pawl *p, struct async_op *op);
 void net_pump(struct pawl *p);
 void net_cancel(struct pawl *p, struct async_op *op);
 int net_wait(struct pawl *p, uint64_t deadline);
+void net_hear(struct pawl *p);
+int net_fd(struct pawl *p);
+/* With the ring's lock: packets make pawl_fd readable, or not. */
+void net_set_hears(struct net *n, bool hears);
 
 /* ---- what the files of a rack session share ---- */
 

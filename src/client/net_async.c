@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sys/epoll.h>
 
 #define TOGETHER 16 /* packets that wait for others; and so many operations are sent at once while no more are in flight */
 
@@ -29,7 +30,7 @@ static void flush(struct net *n)
 
 /* ---- finishing ---- */
 
-static void give_up(struct net *n, struct net_task *t, int why)
+static ONCE void give_up(struct net *n, struct net_task *t, int why)
 {
     if (t->request != NET_NONE)
         net_give_up(n, t->request, why, &n->batch);
@@ -38,7 +39,7 @@ static void give_up(struct net *n, struct net_task *t, int why)
     t->bell = NET_LOOK_AT_ONCE;
 }
 
-void net_cancel(struct pawl *p, struct async_op *op)
+ONCE void net_cancel(struct pawl *p, struct async_op *op)
 {
     struct net *n = net_of(p);
     give_up(n, task_of(n, op), -ECANCELED);
@@ -85,7 +86,7 @@ static int start(struct net *n, struct net_task *t, const pawl_request *r)
 }
 
 /* An operation that waits for an idle request. */
-static void begin_late(struct net *n, struct async_op *op, bool lives)
+static ONCE void begin_late(struct net *n, struct async_op *op, bool lives)
 {
     struct net_task *t = task_of(n, op);
     int rc = !lives ? -PAWL_ELOST : t->given_up ? t->why : t->unnamed ? -EBUSY : start(n, t, &op->request);
@@ -132,9 +133,11 @@ void net_pump(struct pawl *p)
     if (p->async.in_flight) {
         uint64_t now = world_now(&world_real);
         bool lives = host_lives(&n->host, host_now());
-        for (unsigned i = 0; i < PAWL_INFLIGHT_MAX && p->async.in_flight; i++)
-            if (p->async.ops[i].state == ASYNC_WAITING)
-                look_at(n, &p->async.ops[i], now, lives);
+        for (uint64_t used = p->async.used; used; used &= used - 1) {
+            struct async_op *op = &p->async.ops[__builtin_ctzll(used)];
+            if (op->state == ASYNC_WAITING)
+                look_at(n, op, now, lives);
+        }
     }
     flush(n);
 }
@@ -174,6 +177,8 @@ int net_begin(struct pawl *p, struct async_op *op)
         async_finish(&p->async, op, rc);
     else
         op->state = ASYNC_WAITING;
+    if (unlikely(!n->hears) && op->state == ASYNC_WAITING)
+        net_set_hears(n, true);
     if (n->batch.packets >= TOGETHER || (p->async.in_flight < TOGETHER && !r->more) || n->batch.wakes)
         net_flush_together(n, &n->udp, &n->batch);
     return 0;
@@ -193,6 +198,49 @@ int net_admit(struct pawl *p, const pawl_request *r, uint64_t *index)
 }
 
 /* ---- reaping ---- */
+
+/* The thread that waits receives, also if it waits for pawl_fd: packets make that readable, and pawl_reap takes them from the
+ * socket. Otherwise each would wake the library's thread, which would wake the application's. */
+ONCE void net_set_hears(struct net *n, bool hears)
+{
+    struct pollfd fds[UDP_FDS];
+    if (n->poll_fd < 0)
+        return;
+    __atomic_store_n(&n->hears, hears, __ATOMIC_RELAXED);
+    udp_poll_fds(&n->udp, fds);
+    for (unsigned i = 0; i < UDP_FDS; i++)
+        epoll_ctl(n->poll_fd, hears ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, fds[i].fd, &(struct epoll_event){.events = EPOLLIN});
+}
+
+ONCE int net_fd(struct pawl *p)
+{
+    struct net *n = net_of(p);
+    struct async *a = &p->async;
+    pthread_mutex_lock(&a->lock);
+    if (n->poll_fd < 0 && (n->poll_fd = epoll_create1(EPOLL_CLOEXEC)) >= 0) {
+        epoll_ctl(n->poll_fd, EPOLL_CTL_ADD, a->event_fd, &(struct epoll_event){.events = EPOLLIN});
+        if (a->in_flight)
+            net_set_hears(n, true);
+    }
+    int fd = n->poll_fd < 0 ? a->event_fd : n->poll_fd;
+    pthread_mutex_unlock(&a->lock);
+    return fd;
+}
+
+/* Handles what has come, unless another thread does. */
+void net_hear(struct pawl *p)
+{
+    struct net *n = net_of(p);
+    if (pthread_mutex_trylock(&n->receiving))
+        return;
+    if (udp_receive(&n->udp, &n->received)) {
+        net_dispatch(n, &n->udp, &n->received);
+        __atomic_store_n(&n->busy_ns, world_now(&world_real), __ATOMIC_RELAXED);
+    }
+    pthread_mutex_unlock(&n->receiving);
+    if (__atomic_load_n(&n->waiting_count, __ATOMIC_SEQ_CST))
+        net_pass_on(n);
+}
 
 /* Handles what comes, or waits for the thread that does. */
 int net_wait(struct pawl *p, uint64_t deadline)

@@ -256,6 +256,8 @@ static void take_fast_way(struct net *n)
 
 static void free_net(struct net *n)
 {
+    if (n->poll_fd >= 0)
+        close(n->poll_fd);
     udp_close(&n->udp);
     udp_close(&n->pool);
     host_close(&n->host);
@@ -321,7 +323,7 @@ static int open_once(struct net_where w, const pawl_options *o, struct pawl **ou
     struct net *n = calloc(1, sizeof *n);
     if (!n)
         return -ENOMEM;
-    n->pool.fd = n->udp.fd = -1;
+    n->pool.fd = n->udp.fd = n->poll_fd = -1;
     n->lease_ns = o->lease_ns ? o->lease_ns : DEFAULT_LEASE_NS;
     n->spin.most_ns = SPIN_NS;
     n->tenant = o->tenant;

@@ -167,22 +167,25 @@ static void receive_all(struct net *n, struct udp *from, struct udp_batch *batch
         net_dispatch(n, from, batch);
 }
 
-/* For one round, or until a packet comes to the pool; or to the own socket, if no other thread has received there lately. */
-static void listen_a_while(struct net *n)
+/* For one round, or until a packet comes to the pool; or to the own socket, if no other thread has received there lately, which is
+ * returned, and none is told of packets. */
+static bool listen_a_while(struct net *n)
 {
     uint64_t now = world_now(&world_real);
-    bool idle = now - __atomic_load_n(&n->busy_ns, __ATOMIC_RELAXED) > ROUND_NS;
+    bool idle = now - __atomic_load_n(&n->busy_ns, __ATOMIC_RELAXED) > ROUND_NS,
+         hears = __atomic_load_n(&n->hears, __ATOMIC_RELAXED);
     struct pollfd fds[1 + UDP_FDS] = {{.fd = n->pool.fd, .events = POLLIN}};
     const struct timespec patience = {.tv_nsec = ROUND_NS};
     udp_poll_fds(&n->udp, fds + 1);
-    ppoll(fds, idle ? 1 + UDP_FDS : 1, &patience, NULL);
+    ppoll(fds, idle && !hears ? 1 + UDP_FDS : 1, &patience, NULL);
     if (n->pool.fd >= 0 && fds[0].revents)
         receive_all(n, &n->pool, &n->served);
-    if (idle && (fds[1].revents || fds[2].revents) && !pthread_mutex_trylock(&n->receiving)) {
+    if (idle && (hears || fds[1].revents || fds[2].revents) && !pthread_mutex_trylock(&n->receiving)) {
         receive_all(n, &n->udp, &n->received);
         pthread_mutex_unlock(&n->receiving);
         net_pass_on(n);
     }
+    return idle;
 }
 
 /* ---- the thread ---- */
@@ -265,7 +268,7 @@ void *net_thread(void *arg)
             net_duties(n, n->pool.fd >= 0 ? &n->pool : &n->udp, false);
         else if (overdue)
             net_duties(n, &n->udp, false);
-        listen_a_while(n);
+        bool idle = listen_a_while(n);
         notice_loss(n);
         if (async_watches(&p->async) && host_now() >= watch) {
             async_look_at_watches(p);
@@ -273,6 +276,8 @@ void *net_thread(void *arg)
         }
         pthread_mutex_lock(&p->async.lock);
         net_pump(p);
+        if (idle && n->hears && !p->async.in_flight)
+            net_set_hears(n, false);
         pthread_mutex_unlock(&p->async.lock);
     }
     close_session(n);

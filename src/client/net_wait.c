@@ -260,8 +260,8 @@ static bool is_genuine(struct net *n, const struct coord_packet *p)
     return genuine;
 }
 
-static void on_coordinator(struct net *n, struct udp *through, const void *data, uint32_t len, struct net_addr from,
-                           struct outbox *out)
+static ONCE void on_coordinator(struct net *n, struct udp *through, const void *data, uint32_t len, struct net_addr from,
+                                struct outbox *out)
 {
     struct host_header *h = n->host.header;
     const struct coord_packet *p = coord_unpadded(data, len) ? coord_check(data, len, 0) : NULL;
@@ -525,7 +525,7 @@ void net_owns(struct net *n, uint32_t request, uint32_t owner)
     __atomic_store_n(owner_of(n, request), owner, __ATOMIC_RELAXED);
 }
 
-static void forget_owners(struct net *n)
+static ONCE void forget_owners(struct net *n)
 {
     const struct packet_design *d = n->host.design;
     uint32_t requests = n->host.header->config.requests;

@@ -126,6 +126,7 @@ struct station {
     const struct station_desk *desk;
     struct log_limit commands; /* of operators */
     uint64_t came_ns;          /* when the packets came that it looks at; 0: hosts have no limit */
+    bool parts;                /* the latest datagram had several packets: the answers to it leave together */
     struct log_limit limited;  /* of hosts that send too much */
     /* Where a program in the kernel does most of the work, and this is its control process: null otherwise. */
     struct {

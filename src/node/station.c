@@ -494,7 +494,11 @@ static bool has_parts(const void *data, uint32_t len)
 static void take_datagram(struct station *s, void *data, uint32_t len, struct net_addr from, struct outbox *out)
 {
     struct seal_key used;
-    if (!has_parts(data, len))
+    bool parts = has_parts(data, len);
+    if (s->parts && !parts && out->packets)
+        flush(s, out); /* from now on answers to this sender leave singly, and those to its last datagram shall not */
+    s->parts = parts;
+    if (!parts)
         one_packet(s, data, len, from, false, out);
     else if (roster_opens(s->member.roster, data, len, &used) && many_is(data, len))
         several_packets(s, data, len, from, out);

@@ -3,6 +3,7 @@
  * share a handle, processes of one host and of several, one that is killed and one that is stopped. */
 #include "client/net.h"
 #include "tests/udp/team.h"
+#include "wire/many.h"
 
 #include <poll.h>
 
@@ -10,6 +11,8 @@
 #define KEYS 50
 #define MORE 8 /* requests that leave together, */
 #define MORE_TRIES 50
+#define TOGETHER_AHEAD 10 /* tries that show it, more than those that do not */
+#define TOGETHER_TRIES 300
 #define LEASE_NS (6 * NS_PER_S) /* of hosts; a busy machine may stop any process for seconds, and no host shall be lost by that */
 
 /* A try is granted a free lock. But the network, or a retransmission on a busy machine, may deliver an old request once more. The
@@ -92,6 +95,17 @@ static void several(pawl *p, pawl *q)
     CHECK_OK(pawl_unlock_all(p, g, 3));
 }
 
+/* One completion. Packets may make the descriptor readable before it is there. */
+static void reap_one(pawl *p, pawl_completion *out)
+{
+    struct pollfd readable = {.fd = pawl_fd(p), .events = POLLIN};
+    int n;
+    do
+        CHECK_EQ(poll(&readable, 1, 20000), 1);
+    while (!(n = pawl_reap(p, out, 1, PAWL_TRY)));
+    CHECK_EQ(n, 1);
+}
+
 static void asynchronous(pawl *p, pawl *q)
 {
     pawl_completion done[PAWL_INFLIGHT_MAX];
@@ -126,9 +140,7 @@ static void asynchronous(pawl *p, pawl *q)
     CHECK_EQ(pawl_reap(p, done, 1, pawl_in(NS_PER_MS)), 0);
     /* Its completion is announced although no thread waits in the library. */
     CHECK_OK(pawl_unlock(q, &held));
-    struct pollfd readable = {.fd = pawl_fd(p), .events = POLLIN};
-    CHECK_EQ(poll(&readable, 1, 20000), 1);
-    CHECK_EQ(pawl_reap(p, done, 1, PAWL_TRY), 1);
+    reap_one(p, done);
     CHECK_EQ(done[0].id, first);
     CHECK_OK(done[0].result);
     /* One that waits in vain, until it is cancelled or its time is up. */
@@ -178,6 +190,121 @@ static void leave_together(pawl *p)
     unsigned tries = 0;
     while (!more_at_once(p, 200 + MORE * tries)) /* other locks: an agent that stays grants without a packet */
         CHECK(++tries < MORE_TRIES);
+}
+
+/* Receives until so many packets have come. How many were parts of datagrams. */
+static unsigned receive_answers(struct net *n, unsigned wanted)
+{
+    const uint64_t limit = pawl_in(LIMIT_NS);
+    unsigned all = 0, parts = 0;
+    while (all < wanted && pawl_now() < limit) {
+        unsigned count = udp_receive(&n->udp, &n->received);
+        for (unsigned i = 0; i < count; i++) {
+            const struct many_front *f = (const void *)n->received.packet[i].data;
+            unsigned packets = many_is(f, n->received.packet[i].len) ? f->many.count : 1;
+            all += packets;
+            parts += packets > 1 ? packets : 0;
+        }
+        if (count)
+            net_dispatch(n, &n->udp, &n->received);
+    }
+    return parts;
+}
+
+static void signal_rack(int number)
+{
+    for (unsigned i = 0; i < rack_pid_count; i++)
+        CHECK_EQ(kill(rack_pids[i], number), 0);
+}
+
+/* A release and a request of the same lock, and requests of others, leave as a datagram with all but one packet, and that one
+ * behind it. The server takes both at once. Returns whether its answers to the datagram came together. */
+static bool answered_together(pawl *p, uint64_t first)
+{
+    struct net *n = net_of(p);
+    pawl_request r = {.op = PAWL_OP_UNLOCK, .mode = PAWL_EXCLUSIVE, .deadline_ns = UINT64_MAX, .more = 1};
+    pawl_completion done;
+    uint64_t id;
+    CHECK_OK(pawl_lock(p, pawl_id(first), PAWL_EXCLUSIVE, &r.grant));
+    pthread_mutex_lock(&n->receiving);
+    signal_rack(SIGSTOP);
+    CHECK_OK(pawl_submit(p, &r, &id));
+    r.op = PAWL_OP_LOCK;
+    for (unsigned i = 0; i <= MORE; i++) {
+        r.key = pawl_id(first + 2 * i); /* of one server */
+        CHECK_OK(pawl_submit(p, &r, &id));
+    }
+    CHECK_EQ(pawl_reap(p, &done, 1, PAWL_TRY), 1);
+    signal_rack(SIGCONT);
+    unsigned parts = receive_answers(n, MORE + 2);
+    pthread_mutex_unlock(&n->receiving);
+    for (unsigned i = 0; i <= MORE; i++) {
+        CHECK_EQ(pawl_reap(p, &done, 1, pawl_in(LIMIT_NS)), 1);
+        CHECK_OK(done.result);
+        CHECK_OK(pawl_unlock(p, &done.grant));
+    }
+    return parts >= MORE;
+}
+
+/* On a busy machine the server may take the datagrams apart from each other, which has the same effect as what is tested here. So
+ * most tries have to show it. */
+static void answers_leave_together(pawl *p)
+{
+    unsigned tries = 0;
+    int ahead = 0;
+    if (strcmp(rack_design("srvlock"), "srvlock") != 0)
+        return; /* others answer from elsewhere, too */
+    while (ahead < TOGETHER_AHEAD) {
+        CHECK(++tries < TOGETHER_TRIES);
+        ahead += answered_together(p, 2000 + 20 * tries) ? 1 : -1;
+    }
+}
+
+/* A thread that waits for pawl_fd is woken by the answer itself, and not by the library's thread, which says by the event that it
+ * has received something. That one looks every 10 ms, and may be first. */
+static void woken_by_packets(pawl *p)
+{
+    struct pollfd fds[] = {{.fd = pawl_fd(p), .events = POLLIN}, {.fd = p->async.event_fd, .events = POLLIN}};
+    pawl_request r = {.op = PAWL_OP_LOCK, .mode = PAWL_EXCLUSIVE, .deadline_ns = UINT64_MAX};
+    unsigned by_packet = 0;
+    for (unsigned i = 0; !by_packet; i++) {
+        pawl_completion done;
+        uint64_t id;
+        CHECK(i < MORE_TRIES);
+        r.key = pawl_id(1000 + i);
+        CHECK_OK(pawl_submit(p, &r, &id));
+        CHECK(poll(fds, countof(fds), 20000) > 0);
+        by_packet += fds[0].revents && !fds[1].revents;
+        reap_one(p, &done);
+        CHECK_OK(done.result);
+        CHECK_OK(pawl_unlock(p, &done.grant));
+    }
+}
+
+/* What is complete at once is announced with the first request without `more`, and not by one with it: that would be two system
+ * calls in vain. */
+static void told_at_the_end(pawl *p, pawl *q)
+{
+    struct pollfd event = {.fd = p->async.event_fd, .events = POLLIN};
+    pawl_request r = {.op = PAWL_OP_UNLOCK, .more = 1};
+    pawl_completion done;
+    pawl_grant held;
+    uint64_t first, second;
+    CHECK_OK(pawl_lock(q, pawl_id(1101), PAWL_EXCLUSIVE, &held));
+    CHECK_OK(pawl_lock(p, pawl_id(1100), PAWL_EXCLUSIVE, &r.grant));
+    CHECK_OK(pawl_submit(p, &r, &first));
+    CHECK_EQ(poll(&event, 1, 0), 0);
+    r = (pawl_request){.op = PAWL_OP_LOCK, .mode = PAWL_SHARED, .key = pawl_id(1101), .deadline_ns = UINT64_MAX};
+    CHECK_OK(pawl_submit(p, &r, &second)); /* waits */
+    CHECK_EQ(poll(&event, 1, 0), 1);
+    CHECK_EQ(pawl_reap(p, &done, 1, PAWL_TRY), 1);
+    CHECK_EQ(done.id, first);
+    CHECK_EQ(poll(&event, 1, 0), 0);
+    CHECK_OK(pawl_unlock(q, &held));
+    reap_one(p, &done);
+    CHECK_EQ(done.id, second);
+    CHECK_OK(done.result);
+    CHECK_OK(pawl_unlock(p, &done.grant));
 }
 
 /* ---- threads ---- */
@@ -389,6 +516,9 @@ static void all(void *arg)
     asynchronous(a, b);
     asynchronous(a, c);
     leave_together(a);
+    answers_leave_together(a);
+    woken_by_packets(a);
+    told_at_the_end(a, b);
     team_takes_turns(a, THREADS, ROUNDS);
     tries(a);
     forked(a);
