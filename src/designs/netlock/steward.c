@@ -340,7 +340,7 @@ void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_
         s->drops.alien++;
         return;
     }
-    if (h->epoch < m->life || (h->epoch == m->life && p->stamp < m->stamp) || p->ticket > s->life) {
+    if (h->epoch < m->life || (h->epoch == m->life && !lease_is_news(p->stamp, m->stamp, s->config.mistakes)) || p->ticket > s->life) {
         s->drops.stale++; /* late, or its sender follows a later steward */
         return;
     }
