@@ -36,7 +36,7 @@ struct netlock_lent {
 
 #define NETLOCK_SERVERS_MAX 64u
 #define NETLOCK_CLOSING (UINT64_C(1) << 63) /* packets that are under way go on, no other begins */
-#define NETLOCK_CELL_MAX 16u                /* bytes of the largest thing that an index leads to; the memory is as much longer */
+#define NETLOCK_CELL_MAX 24u                /* bytes of the largest thing that an index leads to; the memory is as much longer */
 
 /* Where everything lies, in bytes from the beginning. Constants to the kernel's compiler. */
 struct netlock_memory {
