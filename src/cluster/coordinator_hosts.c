@@ -49,10 +49,11 @@ static uint64_t lease_from(const struct coordinator *c, uint64_t now)
  * than another one lets it hold no longer than that one does. */
 static void renew(const struct coordinator *c, struct coord_member *m, uint64_t stamp, uint64_t now)
 {
-    if (!lease_is_news(stamp, m->asked_ns, c->config.mistakes))
-        return;
-    m->asked_ns = stamp;
-    m->until_ns = lease_from(c, now);
+    if (lease_is_news(stamp, m->asked_ns, c->config.mistakes)) {
+        m->asked_ns = stamp;
+        m->until_ns = lease_from(c, now);
+    }
+    assert(m->asked_ns >= stamp); /* I16: the host is waited for as long as the answer to this packet lets it hold */
 }
 
 static uint32_t welcome(struct coordinator *c, const struct coord_packet *p, uint16_t number, uint64_t now, void *answer)

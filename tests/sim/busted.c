@@ -266,7 +266,7 @@ static void catch (const struct design *d)
     bool restarts = !strcmp(d->name, restarts_only);
     bool swarm = !strncmp(d->name, "busted-batch-", strlen("busted-batch-")) /* the swarm's packets leave together */
                  || !strcmp(d->name, swarm_only);
-    bool steps = !strcmp(d->name, "busted-shiftlock-step");                   /* at memory nodes only */
+    bool steps = !strcmp(d->name, "busted-shiftlock-step"); /* at memory nodes only */
     bool needs_quick = !strcmp(d->name, "busted-alock-nofence");
     for (uint64_t i = 0; i < SEEDS_MAX; i++) {
         uint64_t seed = (begin_of(d) + i) % SEEDS_MAX;

@@ -45,7 +45,8 @@ static inline void client_renew(struct client *c, const struct rack_config *conf
 }
 
 /* Whether a LEASE of the host is no duplicate of an earlier one, and none that a later one has overtaken. */
-static inline bool client_hears(const struct client *c, uint64_t stamp, const struct rack_config *config, struct packet_drops *drops)
+static inline bool client_hears(const struct client *c, uint64_t stamp, const struct rack_config *config,
+                                struct packet_drops *drops)
 {
     bool news = lease_is_news(stamp, c->said_ns, config->mistakes);
     drops->stale += !news;

@@ -42,7 +42,7 @@ struct rack_replay {
         uint32_t life;
         unsigned count;
         struct sim_packet beat[GRANTERS];
-    } *hearts;
+    } * hearts;
 };
 
 /* The host whose key tags the packet on that leg; 0: another key. */
