@@ -430,6 +430,14 @@ static bool has_config(const struct coordinator *c, int32_t sum)
     return c->design->packet->server_grow ? coord_is_of_today(c, sum) : sum == coord_config_sum(&c->config);
 }
 
+void coord_hear_station(const struct coordinator *c, struct coord_station *s, const struct coord_packet *p, uint64_t now)
+{
+    if (!lease_is_news(p->stamp, s->said, c->config.mistakes))
+        return;
+    s->said = p->stamp;
+    s->heard_ns = now;
+}
+
 uint32_t coord_beat_station(struct coordinator *c, const struct coord_beat *beat, uint64_t now, struct coord_station *s,
                             void *answer)
 {
@@ -447,7 +455,7 @@ uint32_t coord_beat_station(struct coordinator *c, const struct coord_beat *beat
     if (!is_from_station(c, s, p))
         return 0;
     assert(!s->away); /* I17: a member that was turned away is not heard any more */
-    s->heard_ns = now;
+    coord_hear_station(c, s, p, now);
     uint32_t len = coord_acknowledge(c, p, answer);
     const struct coord_member station = {.places = beat->places};
     coord_tell_place(c, &station, answer);

@@ -8,7 +8,7 @@
  *             place it takes, or of hosts that are gone. A JOIN that was recorded is below: it is refused.
  *   WELCOME   the member's number and life, the space's config, the addresses of servers and switches
  *   REFUSED   why not. -EAGAIN: ask again later. COORD_ANEW: ask again now, with this generation. In answer to a BEAT: this life is over. COORD_NOT_LEADER: ask the leader, at `at`.
- *   BEAT      a heartbeat of a host, lock server or switch: its clock (stamp), the sum of its config (code), the addresses to which
+ *   BEAT      a heartbeat of a host, lock server or switch: its clock, or how many it has sent (stamp), the sum of its config (code), the addresses to which
  *             it sends for switches. A host: in which racks it has a lease (index, a bit each). A switch: which machine it looked
  *             for (index), how many locks name that machine (generation), and the version of its rules.
  *   BEAT_ACK  the acknowledgement of a heartbeat, with its stamp: the host's lease now counts from there. Addresses of the switches.
@@ -251,6 +251,7 @@ static_assert(sizeof(struct coord_claimed) <= PACKET_MAX, "fits");
 struct coord_member {
     uint64_t nonce;    /* of its JOIN; 0: adopted */
     uint64_t until_ns; /* its membership lease; 0: the number was never given */
+    uint64_t asked_ns; /* when it sent the JOIN or heartbeat that renewed it last, by the host's clock */
     uint32_t life;
     uint32_t places; /* version of the lock servers' places that it goes by */
     bool live;
@@ -316,6 +317,7 @@ struct coordinator {
         uint32_t life;
         uint32_t rules;    /* a switch's: version of those that it goes by; RULES_NONE: it has not said */
         uint64_t heard_ns; /* 0: never */
+        uint64_t said;     /* number of the JOIN or heartbeat that counted last */
         struct net_addr at;
         uint32_t version; /* of a lock server's place: rises with every change of it */
         bool away;        /* hosts are told to send nothing to this place */

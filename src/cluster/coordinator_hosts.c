@@ -45,13 +45,23 @@ static uint64_t lease_from(const struct coordinator *c, uint64_t now)
     return now + lease_surely_over(rack_member_ns(&c->config));
 }
 
+/* The host may hold for a membership lease from when it sent the packet: it is waited for as long (I16). A packet that is no later
+ * than another one lets it hold no longer than that one does. */
+static void renew(const struct coordinator *c, struct coord_member *m, uint64_t stamp, uint64_t now)
+{
+    if (lease_is_news(stamp, m->asked_ns, c->config.mistakes)) {
+        m->asked_ns = stamp;
+        m->until_ns = lease_from(c, now);
+    }
+    assert(m->asked_ns >= stamp); /* I16: the host is waited for as long as the answer to this packet lets it hold */
+}
+
 static uint32_t welcome(struct coordinator *c, const struct coord_packet *p, uint16_t number, uint64_t now, void *answer)
 {
     struct coord_member *m = &c->members[number];
-    bool renews = !MISTAKE(c->config.mistakes, COORD_MISTAKE_JOIN);
-    if (renews) /* earlier answers may be lost: the host counts from this JOIN */
-        m->until_ns = max_u64(m->until_ns, lease_from(c, now));
-    assert(m->live && (!renews || m->until_ns >= lease_from(c, now))); /* I16: waited for as long as this answer lets it hold */
+    if (!MISTAKE(c->config.mistakes, COORD_MISTAKE_JOIN)) /* earlier answers may be lost: the host counts from this JOIN */
+        renew(c, m, p->stamp, now);
+    assert(m->live);
     c->unwritten = m->unwritten;
     uint32_t len = coord_welcome(c, p, number, m->life, now, answer);
     /* The places that the host knows are those of its heartbeats: an earlier answer to the same JOIN may be the one that it takes.
@@ -102,6 +112,7 @@ uint32_t coord_join_host(struct coordinator *c, const struct coord_packet *p, st
         return coord_refuse(c, p, -EAGAIN, answer);
     c->members[empty] = (struct coord_member){.nonce = p->head.nonce,
                                               .until_ns = lease_from(c, now),
+                                              .asked_ns = p->stamp,
                                               .life = life,
                                               .live = true,
                                               .unwritten = c->logged,
@@ -144,7 +155,7 @@ static void take_beat(struct coordinator *c, struct coord_member *m, const struc
                       uint64_t now)
 {
     m->unheard = false;
-    m->until_ns = lease_from(c, now);
+    renew(c, m, beat->packet.stamp, now);
     m->at = from;                           /* most often its pool's; it answers questions there */
     if (beat->packet.stamp >= m->said_ns) { /* else a later heartbeat has overtaken it */
         m->said_ns = beat->packet.stamp;
@@ -175,7 +186,6 @@ uint32_t coord_beat_host(struct coordinator *c, const struct coord_beat *beat, s
     c->life = c->life > m->life ? c->life : m->life;
     m->nonce = p->head.nonce;
     take_beat(c, m, beat, from, now);
-    assert(m->until_ns >= lease_from(c, now)); /* I16: the host is waited for as long as this answer lets it hold */
     uint32_t len = coord_acknowledge(c, p, answer);
     coord_tell_size(c, answer);
     coord_tell_place(c, m, answer);

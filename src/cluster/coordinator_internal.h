@@ -30,6 +30,8 @@ uint32_t coord_next_life(struct coordinator *c, uint64_t now); /* 0: none is res
 bool coord_is_held_back(const struct coordinator *c, uint64_t now);
 /* No heartbeat for longer than a lease. */
 bool coord_is_silent(const struct coordinator *c, const struct coord_station *s, uint64_t now);
+/* The member in that place lives: it says so by a packet that is later than those before it. */
+void coord_hear_station(const struct coordinator *c, struct coord_station *s, const struct coord_packet *p, uint64_t now);
 /* A lock server or switch that joined a former coordinator takes its place again. */
 uint32_t coord_beat_station(struct coordinator *c, const struct coord_beat *beat, uint64_t now, struct coord_station *s,
                             void *answer);

@@ -155,7 +155,7 @@ uint32_t coord_join_server(struct coordinator *c, const struct coord_packet *p, 
         c->servers += !s->nonce;
         *s = (struct coord_station){.nonce = p->head.nonce, .at = at, .life = life, .version = life, .unwritten = c->logged};
     }
-    s->heard_ns = now;
+    coord_hear_station(c, s, p, now);
     c->unwritten = s->unwritten;
     return coord_welcome(c, p, c->config.server[i], s->life, now, answer);
 }

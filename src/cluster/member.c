@@ -83,12 +83,14 @@ static void send_join(struct member *m)
     if (m->roster)
         j.rack = m->welcome.said.packet.head.to.port + 1u; /* its own place */
     struct coord_packet p = join_packet(&j);
+    p.stamp = ++m->said;
     tell(m, &p, sizeof p, sizeof(struct coord_welcome));
 }
 
 void member_ask_again(struct member *m, unsigned server)
 {
     struct coord_packet p = join_packet(&m->join);
+    p.stamp = ++m->said;
     p.head.index = server;
     tell(m, &p, sizeof p, sizeof(struct coord_welcome));
 }
@@ -173,6 +175,7 @@ void member_beat(struct member *m, uint16_t machine, uint64_t found)
     b.packet.head.index = machine;
     b.packet.head.generation = (uint32_t)min_u64(found, UINT32_MAX);
     b.packet.at = m->join.at;
+    b.packet.stamp = ++m->said;
     b.packet.code = coord_config_sum(&m->welcome.said.config);
     b.rules = m->rules;
     b.places = m->places;

@@ -28,6 +28,7 @@ struct member {
     uint64_t nonce_next;                /* of the JOIN by which it joins (anew); 0: it does not: it has joined */
     uint64_t joining_until_ns;          /* until then a welcome counts, unless it is superseded */
     uint64_t due_ns;                    /* when the next heartbeat or JOIN is */
+    uint64_t said;                      /* heartbeats and JOINs so far: each has a number, by which a recorded one is known */
     uint64_t term;                      /* of the latest coordinator that was heard */
     uint64_t heard_ns;                  /* and when, or when another coordinator was tried */
     uint64_t answered_ns;               /* when one answered last; 0: none did */

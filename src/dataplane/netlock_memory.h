@@ -17,11 +17,12 @@
 /* A host, as the switch knows it. */
 struct netlock_machine {
     uint64_t until_ns; /* its lease; 0: ended */
+    uint64_t said_ns;  /* when the host sent the heartbeat that renewed it last, by its own clock in its life */
     uint32_t life;
     bool live;
     bool clean; /* has heard of this life of the switch, so holds nothing from the one before */
 };
-_Static_assert(sizeof(struct netlock_machine) == 16, "in shared memory");
+_Static_assert(sizeof(struct netlock_machine) == 24, "in shared memory");
 
 struct netlock_quota {
     uint32_t rate, burst; /* requests per 2^20 us; 0: no quota */
@@ -35,7 +36,7 @@ struct netlock_lent {
 
 #define NETLOCK_SERVERS_MAX 64u
 #define NETLOCK_CLOSING (UINT64_C(1) << 63) /* packets that are under way go on, no other begins */
-#define NETLOCK_CELL_MAX 16u                /* bytes of the largest thing that an index leads to; the memory is as much longer */
+#define NETLOCK_CELL_MAX 24u                /* bytes of the largest thing that an index leads to; the memory is as much longer */
 
 /* Where everything lies, in bytes from the beginning. Constants to the kernel's compiler. */
 struct netlock_memory {

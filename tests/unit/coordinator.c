@@ -89,13 +89,15 @@ static int code(const struct coord_packet *a)
     return a->code;
 }
 
+static uint64_t stamp = 41; /* of the latest heartbeat of a host: each is sent later than the one before it */
+
 static const struct coord_packet *beat(uint16_t machine, uint32_t life)
 {
     struct coord_packet p;
     coord_make(&p, COORD_BEAT, "test", &c.config.identity, 1);
     p.head.from.machine = machine;
     p.head.epoch = life;
-    p.stamp = 42;
+    p.stamp = ++stamp;
     p.head.index = leased;
     p.role = COORD_HOST;
     p.code = coord_config_sum(&c.config);
@@ -133,7 +135,7 @@ static void numbers(void)
     CHECK_EQ(number(6), 2);
     CHECK_EQ(number(7), 3);
     CHECK_EQ(code(join(COORD_HOST, 8, 7)), -ENOSPC);
-    CHECK_EQ(beat(1, members[1].life)->stamp, 42);
+    CHECK_EQ(beat(1, members[1].life)->stamp, stamp);
     now += LEASE_NS * 3 / 4;
     CHECK_EQ(beat(1, members[1].life)->head.type, COORD_BEAT_ACK);
     CHECK_EQ(code(beat(2, members[2].life + 1)), -ESTALE);

@@ -176,6 +176,8 @@ static void lease_first(void)
     CHECK(a.head.index == 2 && a.head.from.port == 20 && a.mode == PAWL_EXCLUSIVE && !a.flags && !a.step);
     give(&leased); /* twice */
     nothing();
+    give(&l); /* recorded: it renews nothing */
+    nothing();
     give(&a);
     settle();
     check_outcome(1, 0, 0);

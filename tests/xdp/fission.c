@@ -431,16 +431,23 @@ static struct fission_packet answer_to(const struct fission_packet *f, uint32_t 
     return verdict == XDP_DROP ? *f : content(&out);
 }
 
+/* Each heartbeat is sent later than the one before it: only such a one renews the lease. */
 static void renew(uint16_t machine)
 {
+    static uint64_t stamp = 4711;
     struct fission_packet f = request(FISSION_LEASE, 0, 0), a;
     f.head.from = (struct place){machine, PORT_POOL};
-    f.token = 4711;
+    f.token = ++stamp;
     a = answer_to(&f, XDP_TX);
     CHECK_EQ(a.head.type, FISSION_LEASE);
     CHECK_EQ(a.head.to.machine, machine);
     CHECK_EQ(a.head.from.machine, MACHINE_SWITCH);
-    CHECK_EQ(a.token, 4711);
+    CHECK_EQ(a.token, stamp);
+    test_reason(p, ANY_REASON);
+    for (unsigned i = 0; i < 2; i++, f.token--) { /* sent again, and overtaken */
+        answer_to(&f, XDP_DROP);
+        test_reason(p, PLANE_OUTDATED);
+    }
 }
 
 static struct fission_packet ask(uint16_t machine, uint32_t verdict)

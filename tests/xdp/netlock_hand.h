@@ -120,14 +120,19 @@ static inline void bring_in(uint64_t index)
 
 static inline void lease(uint16_t machine)
 {
+    static uint64_t stamp = 4711;
     struct netlock_packet p = packet(NETLOCK_LEASE, machine, PORT_POOL, 0);
-    p.stamp = 4711;
+    p.stamp = ++stamp;
     p.life = KIT_LIFE;
     send_it(&p);
     CHECK_EQ(count_of(NETLOCK_LEASED), 1); /* when all hosts have heard of us, servers are told */
     for (unsigned i = 0; i < outs.count; i++)
         if (out(i)->head.type == NETLOCK_LEASED)
-            CHECK(out(i)->stamp == 4711 && out(i)->head.epoch == KIT_LIFE && out(i)->head.to.machine == machine);
+            CHECK(out(i)->stamp == stamp && out(i)->head.epoch == KIT_LIFE && out(i)->head.to.machine == machine);
+    for (unsigned i = 0; i < 2; i++, p.stamp--) { /* sent again, and overtaken: it renews nothing */
+        send_it(&p);
+        CHECK_EQ(outs.count, 0);
+    }
 }
 
 static inline void set_up(uint64_t lease_ns)

@@ -84,6 +84,17 @@ INLINE void tell_rules(struct fission_packet *p)
         owner[i] = rules->owner[i];
 }
 
+/* Whether the heartbeat is of the host's latest life, and later than those before it: fisslock/decider.c, lease(). */
+INLINE int is_news(struct plane_host *h, const struct fission_packet *p)
+{
+    uint32_t life = (uint32_t)p->head.nonce;
+    if (life < h->said_life || (life == h->said_life && p->token && p->token <= h->said_ns))
+        return 0;
+    h->said_life = life;
+    h->said_ns = p->token;
+    return 1;
+}
+
 /* A host's heartbeat, and its acknowledgement. */
 INLINE int hear(struct frame *f, struct fission_packet *p, struct plane_counters *c)
 {
@@ -103,6 +114,8 @@ INLINE int hear(struct frame *f, struct fission_packet *p, struct plane_counters
         return drop(c, PLANE_CLOSED);
     if (settings.racks && !asks_for_rules(f, p))
         return drop(c, PLANE_TYPE);
+    if (!is_news(h, p))
+        return drop(c, PLANE_OUTDATED);
     h->heard = bpf_jiffies64();             /* begins near 2^32 */
     p->head.epoch = live.epoch;             /* the host learns whether the switch lost its state, */
     p->flags = closed ? FISSION_CLOSED : 0; /* and whether it can report its holds */

@@ -277,11 +277,14 @@ INLINE int pass_on(struct xdp_md *ctx, struct frame *f, struct netlock_packet *p
 INLINE int on_lease(struct frame *f, struct netlock_packet *p, struct netlock_machine *m, uint64_t until, uint64_t now,
                     uint32_t life, struct plane_counters *c)
 {
+    if (p->stamp && p->stamp <= *(volatile uint64_t *)&m->said_ns)
+        return drop(c, PLANE_OUTDATED); /* lease_is_news() in user space */
     if (!m->clean && p->life == life)
         return pass(c, PLANE_CONTROL); /* it has heard of this life of ours */
     /* The control process may be about to end it. */
     if (__sync_val_compare_and_swap(&m->until_ns, until, now + at.lease_ns) != until)
         return drop(c, PLANE_CONTENDED);
+    *(volatile uint64_t *)&m->said_ns = p->stamp;
     return frame_reply(f, p, c, NETLOCK_LEASED, life);
 }
 

@@ -9,7 +9,7 @@
 #include "wire/packet.h"
 
 /* Layout of the pinned maps: a control process reuses the maps of an earlier one only if they have this layout. */
-#define PLANE_LAYOUT 10u
+#define PLANE_LAYOUT 11u
 
 /* Fixed when the program is loaded, so that the compiler of the kernel sees constants. */
 struct plane_settings {
@@ -83,14 +83,17 @@ struct plane_host {
     uint32_t life;      /* the host's: an older one's packets do not move its address */
     uint16_t asked;     /* FissLock: an ACQUIRE of it has passed */
     uint16_t apart;     /* FissLock: a closed switch does not wait for this host's reports: its holds are lost */
-    uint64_t heard;     /* FissLock: at which tick it renewed its lease; 0: never */
+    uint64_t heard;     /* FissLock: at which tick it renewed its lease; 0: never; */
+    uint64_t said_ns;   /* and when it sent the heartbeat that did, by its own clock, */
+    uint32_t said_life; /* in this life */
+    uint32_t pad;
     /* As the coordinator gave and saw them: the control process writes it, the program reads it. A packet in the host's name that
      * does not agree is not the host's. */
     uint32_t given_life; /* 0: not known */
     uint32_t given_ip;
     uint32_t ip6[4], given_ip6[4]; /* the same, of IPv6 */
 };
-_Static_assert(sizeof(struct plane_host) == 72, "no padding");
+_Static_assert(sizeof(struct plane_host) == 88, "no padding");
 
 /* ---- keys ---- */
 

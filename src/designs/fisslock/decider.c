@@ -10,6 +10,7 @@ struct decider {
     struct fission_policy policy;
     uint64_t locks;
     uint32_t token_life;   /* in the high bits of tokens */
+    uint64_t mistakes;     /* of the config */
     uint64_t lease_ns;     /* 0: there are no leases, and no host is ever taken for dead */
     uint64_t machines_at;  /* offset; machines 0 to rules.machines */
     uint64_t placement_at; /* offset; 0: all locks are here, each at its index */
@@ -25,6 +26,7 @@ struct machine {
     uint64_t heard_ns; /* its last heartbeat; 0: none */
     uint64_t asked;    /* whether an ACQUIRE of it has passed */
     uint64_t life;     /* the latest in a heartbeat */
+    uint64_t said_ns;  /* when the host sent the heartbeat that renewed its lease last, by its own clock in that life */
 };
 
 static struct machine *machine_at(const struct decider *d, uint16_t machine)
@@ -85,6 +87,7 @@ ONCE void fisslock_switch_init(void *state, const struct rack_config *config, ui
     d->locks = cells_of(config);
     d->machines_at = sizeof *d + d->locks * sizeof(struct rebuild_lock);
     memset(machine_at(d, 0), 0, (config->machines + 1u) * sizeof(struct machine));
+    d->mistakes = MISTAKES(config->mistakes);
     d->lease_ns = config->lease_ns;
     d->rules.life = d->lease_ns ? life : 0;
     d->token_life = MISTAKE(d->policy.mistakes, FISSION_MISTAKE_TOKEN) ? 1 : life;
@@ -210,14 +213,19 @@ static void lease(struct decider *d, const struct fission_packet *p, uint64_t no
         d->drops.stale++; /* of a former life of that machine */
         return;
     }
+    if (p->head.nonce > m->life)
+        m->said_ns = 0;
     m->life = p->head.nonce;
     if (p->flags & FISSION_DONE) { /* the host leaves */
         m->heard_ns = m->asked = 0;
         return;
     }
-    struct fission_packet *answer = answer_to(p, out);
+    bool news = lease_is_news(p->token, m->said_ns, d->mistakes);
+    struct fission_packet *answer = news ? answer_to(p, out) : NULL;
+    d->drops.stale += !news;
     if (!answer)
         return;
+    m->said_ns = p->token;
     is_closed(d, now); /* before the heartbeat counts: this host may be the last that was waited for */
     machine_at(d, p->head.from.machine)->heard_ns = now ? now : 1;
     answer->flags = rebuild_heard(&d->rebuild, p->head.from.machine);

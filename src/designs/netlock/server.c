@@ -335,10 +335,12 @@ static void say_released(struct server *s, const struct entry *e, const struct p
 
 static void on_lease(struct server *s, struct client *c, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
-    struct netlock_packet *a = server_rules(s, now) && now >= s->quiet_ns ? outbox_add(out, sizeof *a) : NULL;
+    bool gives = server_rules(s, now) && now >= s->quiet_ns && client_hears(c, p->stamp, &s->config, &s->drops);
+    struct netlock_packet *a = gives ? outbox_add(out, sizeof *a) : NULL;
     if (!a)
         return; /* no answer, no lease */
     client_renew(c, &s->config, now);
+    c->said_ns = p->stamp;
     *a = *p;
     netlock_turn_round(a, NETLOCK_LEASED, s->life, (struct place){s->machine, PORT_SERVER});
     a->token = 0;

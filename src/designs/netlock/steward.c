@@ -346,10 +346,11 @@ void netlock_steward_packet(void *state, const void *data, uint32_t len, uint64_
     }
     if (!follows(s, p, now, out))
         return;
+    bool brief = is_switch && p->flags & NETLOCK_BEAT_BRIEF; /* one of another build takes a whole lease */
+    if (h->epoch > m->life || lease_is_news(p->stamp, m->stamp, s->config.mistakes))
+        m->until_ns = now + lease_surely_over(brief ? netlock_switch_term_ns(&s->config) : netlock_term_ns(&s->config));
     m->life = h->epoch;
     m->stamp = p->stamp;
-    bool brief = is_switch && p->flags & NETLOCK_BEAT_BRIEF; /* one of another build takes a whole lease */
-    m->until_ns = now + lease_surely_over(brief ? netlock_switch_term_ns(&s->config) : netlock_term_ns(&s->config));
     note_terms(s, &t);
     if (s->open_ns && !s->fresh)
         hear(s, &t, p->flags & NETLOCK_BEAT_LEASED);

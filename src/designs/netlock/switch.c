@@ -362,9 +362,12 @@ static void on_request(struct nl_switch *w, const struct netlock_packet *p, uint
 static void on_lease(struct nl_switch *w, struct netlock_machine *m, const struct netlock_packet *p, uint64_t now,
                      struct outbox *out)
 {
-    struct netlock_packet *a = outbox_add(out, sizeof *a);
+    bool news = lease_is_news(p->stamp, __atomic_load_n(&m->said_ns, __ATOMIC_RELAXED), w->config.mistakes);
+    struct netlock_packet *a = news ? outbox_add(out, sizeof *a) : NULL;
+    w->drops.stale += !news;
     if (!a)
         return; /* no answer, no lease */
+    __atomic_store_n(&m->said_ns, p->stamp, __ATOMIC_RELAXED);
     __atomic_store_n(&m->until_ns, now + w->config.lease_ns, __ATOMIC_RELEASE);
     m->live = true;
     *a = *p;
@@ -402,6 +405,7 @@ static bool admit(struct nl_switch *w, struct netlock_machine *m, const struct p
             ;
         switch_end_machine(w, machine, now, out);
         m->life = h->epoch;
+        m->said_ns = 0;
     }
     uint64_t until = __atomic_load_n(&m->until_ns, __ATOMIC_ACQUIRE);
     if (m->live && now >= until && switch_bar(w, m, until))

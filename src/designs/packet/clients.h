@@ -22,6 +22,7 @@ static inline uint64_t lease_until(const struct rack_config *c, uint64_t stamp)
 
 struct client {
     uint64_t until_ns; /* its lease */
+    uint64_t said_ns;  /* when it sent the heartbeat that renewed it last, by the host's clock */
     uint32_t life;
     bool live; /* it has one */
 };
@@ -41,6 +42,15 @@ static inline void client_renew(struct client *c, const struct rack_config *conf
 {
     c->live = true;
     c->until_ns = now + config->lease_ns;
+}
+
+/* Whether a LEASE of the host is no duplicate of an earlier one, and none that a later one has overtaken. */
+static inline bool client_hears(const struct client *c, uint64_t stamp, const struct rack_config *config,
+                                struct packet_drops *drops)
+{
+    bool news = lease_is_news(stamp, c->said_ns, config->mistakes);
+    drops->stale += !news;
+    return news;
 }
 
 /* The number of the server on that machine; config.servers: there is none. */

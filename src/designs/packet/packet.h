@@ -123,6 +123,16 @@ static inline uint64_t lease_valid_until(uint64_t stamp, uint64_t lease_ns)
     return stamp + lease_ns - 2 * (lease_ns / RACK_DRIFT_DIVISOR) - 1;
 }
 
+#define LEASE_MISTAKE_RECORDED (UINT64_C(1) << 62) /* heartbeats that have come before renew leases, too */
+
+/* Whether a heartbeat was sent later than those before it, by its sender's clock in the sender's life. Only such a one renews a
+ * lease: who records heartbeats of a host and sends them again does not keep the leases of the host alive after its death. 0: a
+ * sender of another build, which does not tell. */
+static inline bool lease_is_news(uint64_t stamp, uint64_t latest, uint64_t mistakes)
+{
+    return !stamp || stamp > latest || MISTAKE(mistakes, LEASE_MISTAKE_RECORDED);
+}
+
 /* Switches that take part in the space. */
 static inline unsigned rack_switches(const struct rack_config *c)
 {

@@ -414,10 +414,11 @@ static void on_stay(struct server *s, struct entry *e, const struct srv_packet *
 
 static void on_lease(struct server *s, struct client *c, const struct srv_packet *p, uint64_t now, struct outbox *out)
 {
-    struct srv_packet *a = outbox_add(out, sizeof *a);
+    struct srv_packet *a = client_hears(c, p->stamp, &s->config, &s->drops) ? outbox_add(out, sizeof *a) : NULL;
     if (!a)
         return; /* no answer, no lease */
     client_renew(c, &s->config, now);
+    c->said_ns = p->stamp;
     srv_head(a, &s->config, SRV_LEASED, s->life, (struct place){s->machine, PORT_SERVER}, p->head.from);
     a->stamp = p->stamp;
 }

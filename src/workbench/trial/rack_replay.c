@@ -2,11 +2,14 @@
 /* Attackers of a rack. An attacker without the rack's key records every packet, and sends stretches of the recording
  * again, from one packet to all, at once or as they came, to the switch or past it. A tag is right as long as its key is, which is
  * that of a host's number and life (wire/seal.h): packets of a host's former lives are dropped by their receivers, so none of them
- * is sent. JOINs, WELCOMEs and packets between coordinators, lock servers and switches have a key for good.
+ * is sent. JOINs, WELCOMEs and packets between coordinators, lock servers and switches have a key for good. And while a host is
+ * dead, the attacker goes on with its heartbeats, for the whole run: no lease of the dead host may last longer by that.
  *
  * In a rack without a key, an attacker that forges the address of a host sends such a packet with a life that no coordinator has
  * given. */
 #include "cluster/roster.h"
+#include "dataplane/netlock_wire.h"
+#include "designs/srvlock/srvlock.h"
 #include "workbench/trial/rack.h"
 
 #include <errno.h>
@@ -22,6 +25,8 @@
 #define FORGED_AT_ONCE 4u
 #define LOOKS 32u            /* for a recorded packet of a host, with its life */
 #define LIVES_BEYOND 100000u /* the latest life: more than are given in a run */
+#define GRANTERS 12u         /* to which a host sends heartbeats: as many as a rack of campaigns has, and the coordinators */
+#define BEATS_OF_LEASE 8u    /* recorded heartbeats of a dead host, to each granter */
 
 struct rack_replay {
     struct rng random, forger;
@@ -33,6 +38,11 @@ struct rack_replay {
         uint16_t machine;
         bool down;
     } record[RECORDS];
+    struct heart { /* a host's latest heartbeat to each granter, by its number */
+        uint32_t life;
+        unsigned count;
+        struct sim_packet beat[GRANTERS];
+    } * hearts;
 };
 
 /* The host whose key tags the packet on that leg; 0: another key. */
@@ -54,6 +64,60 @@ static uint32_t life_of(const struct rack *r, uint16_t machine)
     return life;
 }
 
+/* ---- heartbeats of hosts that are dead ---- */
+
+static bool is_heartbeat(const struct packet_head *h)
+{
+    return (h->family == PACKET_COORDINATOR && h->type == COORD_BEAT) || (h->family == PACKET_SERVER && h->type == SRV_LEASE) ||
+           (h->family == PACKET_NETLOCK && h->type == NETLOCK_LEASE) || (h->family == PACKET_FISSION && h->type == FISSION_LEASE);
+}
+
+/* In place of the one before that went to the same granter. */
+static void take_heartbeat(struct heart *heart, const struct sim_packet *packet, uint32_t life)
+{
+    const struct packet_head *h = (const struct packet_head *)(const void *)packet->data;
+    unsigned i = 0;
+    if (life < heart->life)
+        return;
+    heart->count = life == heart->life ? heart->count : 0;
+    heart->life = life;
+    for (; i < heart->count; i++) {
+        const struct packet_head *old = (const struct packet_head *)(const void *)heart->beat[i].data;
+        if (old->family == h->family && old->space == h->space && heart->beat[i].to.host == packet->to.host &&
+            heart->beat[i].to.port == packet->to.port)
+            break;
+    }
+    if (i == GRANTERS)
+        return;
+    heart->beat[i] = *packet;
+    heart->count += i == heart->count;
+}
+
+static bool is_alive(const struct rack *r, uint16_t machine, uint32_t life)
+{
+    bool alive = false;
+    for (unsigned i = 0; i < r->params.hosts; i++)
+        alive = alive || (r->hosts[i].machine == machine && r->hosts[i].life == life && r->hosts[i].host->up &&
+                          rack_host_joined(&r->hosts[i]));
+    return alive;
+}
+
+static void beat_for_dead(void *arg, uint64_t tag)
+{
+    struct rack *r = arg;
+    uint64_t now = sim_now(&r->sim);
+    for (uint16_t m = 1; m <= r->config.machines; m++) {
+        const struct heart *heart = &r->replays->hearts[m];
+        for (unsigned i = 0; i < heart->count && !is_alive(r, m, heart->life); i++) {
+            r->sim.faults.counts[FAULT_REPLAY]++;
+            sim_wire_inject(r->wire, &heart->beat[i], false, now);
+        }
+    }
+    sim_at_background(&r->sim, now + r->params.lease_ns / BEATS_OF_LEASE, beat_for_dead, r, tag);
+}
+
+/* ---- stretches of the recording ---- */
+
 static void take_down(void *ctx, const struct sim_packet *packet, bool down)
 {
     struct rack *r = ctx;
@@ -66,6 +130,15 @@ static void take_down(void *ctx, const struct sim_packet *packet, bool down)
     record->machine = tagger(r, h, down);
     record->life = record->machine ? life_of(r, record->machine) : 0;
     record->down = down;
+    bool of_host = record->life && !down && record->machine == h->from.machine;
+    if (of_host && is_heartbeat(h) && r->replays->hearts)
+        take_heartbeat(&r->replays->hearts[record->machine], packet, record->life);
+}
+
+/* Whether the packet's key still counts: until another host has the number. */
+static bool is_tagged(const struct rack *r, const struct record *record)
+{
+    return !record->machine || record->life >= max_u64(life_of(r, record->machine), r->replays->hearts[record->machine].life);
 }
 
 /* Once more, if its tag is still right. */
@@ -74,8 +147,8 @@ static void send_again(void *arg, uint64_t tag)
     struct rack *r = arg;
     const struct record *record = &r->replays->record[tag % RECORDS];
     uint64_t now = sim_now(&r->sim);
-    bool kept = tag + RECORDS >= r->replays->count, tagged = !record->machine || record->life == life_of(r, record->machine);
-    if (!kept || !tagged || now >= r->params.safety_ns)
+    bool kept = tag + RECORDS >= r->replays->count;
+    if (!kept || !is_tagged(r, record) || now >= r->params.safety_ns)
         return;
     r->sim.faults.counts[FAULT_REPLAY]++;
     sim_wire_inject(r->wire, &record->packet, record->down, now);
@@ -158,13 +231,19 @@ int rack_replay_begin(struct rack *r)
         return -ENOMEM;
     sim_wire_watch(r->wire, take_down, r);
     if (r->params.faults & FAULT_BIT(FAULT_REPLAY)) {
+        r->replays->hearts = sim_alloc((r->config.machines + UINT64_C(1)) * sizeof *r->replays->hearts);
+        if (!r->replays->hearts)
+            return -ENOMEM;
         rng_seed(&r->replays->random, r->params.seed ^ REPLAY_SALT);
         sim_at(&r->sim, 1, replay, r, 1);
+        sim_at_background(&r->sim, 1, beat_for_dead, r, 1);
     }
     return r->params.faults & FAULT_BIT(FAULT_FORGE) ? forge_begin(r) : 0;
 }
 
 void rack_replay_free(struct rack *r)
 {
+    if (r->replays)
+        sim_give_back(r->replays->hearts);
     sim_give_back(r->replays);
 }
