@@ -100,6 +100,9 @@ static int look_again(struct actor *a, uint64_t lock, struct hold *h, uint64_t e
     return rc;
 }
 
+/* All tasks may be in the middle of an operation, which gives two orders at most. */
+#define ORDERS_UNDER_WAY (2u * CAMPAIGN_TASKS_MAX)
+
 int campaign_order(struct actor *a)
 {
     struct campaign *c = campaign_of(a);
@@ -108,7 +111,7 @@ int campaign_order(struct actor *a)
     uint64_t lock = rng_below(&c->random, c->locks), number;
     enum pawl_mode mode = rng_chance(&c->random, 1, 3) ? PAWL_SHARED : PAWL_EXCLUSIVE;
     bool once = rng_chance(&c->random, 1, 2);
-    if (c->orders + 2 >= CAMPAIGN_ORDERS_MAX)
+    if (c->orders + ORDERS_UNDER_WAY >= CAMPAIGN_ORDERS_MAX)
         return campaign_one_lock(a);
     int rc = call(a, lock, mode, campaign_draw_deadline(a), once ? NULL : &h, false, &number, &r);
     if (rc || once)
