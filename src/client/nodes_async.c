@@ -108,7 +108,7 @@ static int begin_later(struct nodes *s, const struct async_op *op, unsigned node
     return start_opener(&s->at[node]);
 }
 
-int nodes_begin(struct pawl *p, struct async_op *op)
+ONCE int nodes_begin(struct pawl *p, struct async_op *op)
 {
     struct nodes *s = nodes_of(p);
     const unsigned number = async_number(&p->async, op);
@@ -195,7 +195,7 @@ static void finish(struct nodes *s, unsigned node, const pawl_completion *done)
     async_finish(&s->handle.async, op, done->result);
 }
 
-void nodes_pump(struct pawl *p)
+ONCE void nodes_pump(struct pawl *p)
 {
     struct nodes *s = nodes_of(p);
     pawl_completion done[AT_ONCE];

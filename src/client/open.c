@@ -140,7 +140,7 @@ static int check_options(const pawl_options *o)
 
 /* ---- opening ---- */
 
-int pawl_open_tuned(const char *where, const pawl_options *options, const struct knobs *knobs, pawl **out)
+ONCE int pawl_open_tuned(const char *where, const pawl_options *options, const struct knobs *knobs, pawl **out)
 {
     static const pawl_options defaults;
     const pawl_options *o = options ? options : &defaults;

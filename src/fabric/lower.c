@@ -79,7 +79,7 @@ static int together(struct fab_ep *ep, struct fab_op *ops, unsigned riders, cons
     return rc;
 }
 
-int fab_lower_masked(struct fab_ep *ep, struct fab_op *op, unsigned riders)
+ONCE int fab_lower_masked(struct fab_ep *ep, struct fab_op *op, unsigned riders)
 {
     struct fab_op other = *op;
     if (fab_stand_in(ep->caps, &other))

@@ -74,7 +74,7 @@ static bool take_ticket(struct ring *r, uint64_t *ticket)
     return false;
 }
 
-int fab_shm_ring_send(struct fab_ep *ep, uint32_t to, const void *data, uint32_t len)
+ONCE int fab_shm_ring_send(struct fab_ep *ep, uint32_t to, const void *data, uint32_t len)
 {
     struct ring *r = ring_of(ep, to);
     uint64_t ticket;
@@ -120,7 +120,7 @@ static void advance(struct ring *r, uint64_t ticket)
     __atomic_store_n(&r->tail, ticket + 1, __ATOMIC_RELEASE);
 }
 
-int fab_shm_ring_recv(struct fab_ep *ep, struct fab_msg *out, uint64_t deadline)
+ONCE int fab_shm_ring_recv(struct fab_ep *ep, struct fab_msg *out, uint64_t deadline)
 {
     struct ring *r = ring_of(ep, ep->id);
     if (!r)

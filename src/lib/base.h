@@ -13,7 +13,7 @@
 /* Runs between the release of a lock and the waiter that slept for it. By then nothing of it is in the caches: the linker puts
  * these functions close together, so that they are on few pages. */
 #define HANDOVER __attribute__((hot))
-/* Runs once, when a session or a daemon begins: made for size. */
+/* Runs once, when a session or a daemon begins, or seldom, or beside what takes far longer: made for size. */
 #define ONCE __attribute__((cold))
 #define INLINED static inline __attribute__((always_inline)) /* on a fast path, whatever the compiler estimates */
 

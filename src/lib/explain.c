@@ -10,7 +10,7 @@
 
 _Thread_local const char *explain_latest;
 
-int explain(int code, const char *format, ...)
+ONCE int explain(int code, const char *format, ...)
 {
     static _Thread_local char *sentence;
     va_list args;

@@ -284,7 +284,7 @@ int seat_slots(const struct seat *seat, slot_fn fn, void *ctx)
     return seat_slots_of(seat, 0, seat->space->slot_count, fn, ctx);
 }
 
-int seat_slots_of(const struct seat *seat, uint32_t from, uint32_t to, slot_fn fn, void *ctx)
+ONCE int seat_slots_of(const struct seat *seat, uint32_t from, uint32_t to, slot_fn fn, void *ctx)
 {
     for (uint32_t at = from; at < to; at += SLOTS_AT_ONCE) {
         struct fab_op ops[SLOTS_AT_ONCE];
