@@ -134,6 +134,9 @@ static const struct {
     {"fisslock", CAMPAIGN_SWARM, 20012348, 3000000,
      "moves of locks were sent again without pauses: a server that was busy had no time for anything else"},
     {"netlock", CAMPAIGN_SWARM, 20033676, 1000000, "the same between the switch and the servers of netlock"},
+    {"netlock", CAMPAIGN_SWARM, 20085347, 1000000,
+     "a wait whose patience had doubled was told of a circle that had just ended: later than the judge allowed for the first "
+     "patience"},
     {"netlock-switches", CAMPAIGN_BESIDE, 930358095087, 2000000,
      "of two that converted, one gave up while the switch was down: the other was told of a deadlock later than the judge allowed"},
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers to a NetLock host, packet by packet: refusals of each kind, answers of another granter, of another lock or of a former
- * conversion, a switch that is elsewhere, and what a data server says of a call. */
+ * conversion, a switch that is elsewhere, what a data server says of a call, and probes for deadlocks. */
+#include "designs/packet/chase.h"
 #include "tests/unit/netlock_host_kit.h"
 
 static const struct place backup = {MACHINE_SWITCH, 1};
@@ -32,6 +33,55 @@ static void holds(enum pawl_mode mode)
     asks(false, mode);
     hears(asked, NETLOCK_GRANT, the_switch, 0);
     CHECK(result() == 0 && requests_hold(host, REQUEST));
+}
+
+/* ---- probes for deadlocks ---- */
+
+/* A request of machine 2 waits behind that one of this host, says the server. How often this host takes it out of the queue. */
+static unsigned in_the_way(uint64_t nonce)
+{
+    struct {
+        struct netlock_packet p;
+        struct chase_step step[2];
+    } chase = {.step = {{.id = nonce + NETLOCK_SERIAL_STEP, .machine = 2, .kind = CHASE_WAIT},
+                        {.id = nonce, .machine = 1, .kind = CHASE_QUEUED}}};
+    unsigned taken = 0;
+    netlock_head(&chase.p, config.space, NETLOCK_CHASE, 7, the_server, (struct place){1, PORT_POOL});
+    chase.p.head.index = asked.head.index;
+    chase.p.head.nonce = chase.step[0].id;
+    chase.p.client = (struct place){2, 100};
+    chase.p.mode = NETLOCK_SHARED;
+    chase.p.room = 1;
+    chase.p.count = countof(chase.step);
+    outbox_clear(&out);
+    netlock_host_packet(host, &chase, sizeof chase, now, &out);
+    for (unsigned i = 0; i < out.packets; i++) {
+        const struct netlock_packet *p = (const struct netlock_packet *)outbox_packet(&out, i);
+        CHECK(p->head.type != NETLOCK_CANCEL || (p->head.nonce == nonce && p->head.index == asked.head.index));
+        taken += p->head.type == NETLOCK_CANCEL;
+    }
+    return taken;
+}
+
+/* A late ACQUIRE of a request that has ended waits at a server that lost its memory. It has no thread, so no probe finds a cycle
+ * through it. */
+static void late_request(void)
+{
+    asks(false, PAWL_EXCLUSIVE);
+    CHECK_EQ(in_the_way(asked.head.nonce), 0); /* it waits */
+    hears(asked, NETLOCK_GONE, the_switch, 0); /* and then under another nonce */
+    uint64_t latest = sent(NETLOCK_ACQUIRE, the_switch).head.nonce;
+    CHECK_EQ(in_the_way(asked.head.nonce), 1);
+    CHECK_EQ(in_the_way(latest), 0);
+    CHECK_EQ(in_the_way(latest + NETLOCK_SERIAL_STEP), 0); /* none of this host, or of a former life */
+    CHECK_EQ(in_the_way(asked.head.nonce - 64 * NETLOCK_SERIAL_STEP), 0);
+
+    holds(PAWL_EXCLUSIVE);
+    CHECK_EQ(in_the_way(asked.head.nonce), 0);
+    outbox_clear(&out);
+    CHECK_EQ(netlock_release(host, REQUEST, now, &out), 0);
+    hears(sent(NETLOCK_RELEASE, the_switch), NETLOCK_RELEASED, the_switch, 0);
+    CHECK_EQ(in_the_way(asked.head.nonce), 1);
 }
 
 /* ---- refusals ---- */
@@ -305,6 +355,7 @@ int main(void)
 {
     heads();
     pushes();
+    late_request();
     refusals();
     grants();
     conversions();

@@ -490,6 +490,41 @@ static void test_busy_server(void)
     tear_down(b);
 }
 
+/* The switch wants a lock. A NOTIFY or TAKE of a round that is long over comes late to a server that has lost its memory, and makes
+ * it believe that the switch has the lock. It must not wait for the lock's return. */
+static void test_late_round(enum netlock_type type)
+{
+    struct bench *b = set_up(1, UINT64_C(64) << NETLOCK_SLOTS_SHIFT);
+    struct nl_switch *w = b->sw;
+    struct lock *l = server_lock(b->server, 0);
+    w->churn_ns = UINT64_MAX;
+    w->config.retry_ns = QUICK_NS;
+    move_in_anew(b, ALL, 0);
+    switch_notify(w, 0, b->now, &b->out);
+    struct netlock_packet late = *(const struct netlock_packet *)(const void *)outbox_packet(&b->out, 0);
+    CHECK_EQ(late.head.type, NETLOCK_NOTIFY);
+    outbox_clear(&b->out);
+    late.head.type = (uint8_t)type;
+    CHECK_EQ(switch_move_out(w, 0, b->now, &b->out), 0);
+    send(b);
+    settle(b, FLIGHT);
+    CHECK(l->place == LOCK_OWNED && l->round > late.round);
+    CHECK_EQ(switch_move_in(w, 0, ALL, 0, b->now, &b->out), 0);
+    outbox_clear(&b->out); /* lost */
+    l->round = 0;          /* forgotten */
+    netlock_server_packet(b->server, &late, sizeof late, b->now, &b->out);
+    CHECK(l->place == LOCK_LENT && l->round == late.round);
+    send(b);
+    settle(b, FLIGHT);
+    b->now += 8 * QUICK_NS;
+    switch_say_again(w, 0, b->now, &b->out);
+    send(b);
+    settle(b, FLIGHT);
+    CHECK_EQ(switch_control(w, 0)->state, CONTROL_LIVE);
+    CHECK(l->place == LOCK_LENT && l->confirmed && l->round > late.round);
+    tear_down(b);
+}
+
 static void test_allocation(void)
 {
     /* Fig. 7: two slots, one lock asked for by two at 100 a second each, one by one at 10. */
@@ -553,6 +588,8 @@ int main(void)
     test_heir_of_lost_switch();
     test_late_give();
     test_busy_server();
+    test_late_round(NETLOCK_NOTIFY);
+    test_late_round(NETLOCK_TAKE);
     test_allocation();
     test_a_million();
     return 0;

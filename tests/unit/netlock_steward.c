@@ -511,6 +511,24 @@ static void alone(void)
     }
 }
 
+/* A switch that has a backup counts no longer a lease than the steward, which elects the backup when that one is over. With the
+ * mistake it counts a whole lease, and both switches grant: campaigns meet that once in many thousand seeds. */
+static void counts_as_steward(uint64_t mistakes)
+{
+    struct rack_config c = config;
+    struct netlock_table mine = {0}, taken;
+    struct packet_drops dropped = {0};
+    c.mistakes = mistakes;
+    begin_all(0);
+    uint64_t asked = now;
+    CHECK(beat(original, 1));
+    const struct netlock_packet *term = (const void *)outbox_packet(&out, 0);
+    uint64_t until = netlock_table_hear(&c, term, out.packet[0].len, 1, 0, now, &dropped, &mine.steward, &taken);
+    now = asked + BRIEF_OVER_NS;
+    CHECK(until > asked && beat(backup, 1) && said.number == 1); /* elected */
+    CHECK_EQ(until > now, mistakes != 0);
+}
+
 int main(void)
 {
     several();
@@ -530,6 +548,8 @@ int main(void)
     forgets();
     late_term(0);
     late_term(NETLOCK_MISTAKE_OLD_STEWARD);
+    counts_as_steward(0);
+    counts_as_steward(NETLOCK_MISTAKE_LONG);
     bad_packets();
     quotas();
     return 0;

@@ -255,8 +255,7 @@ void netlock_session_dead(void *host, uint32_t session, uint64_t now, struct out
 
 /* ---- packets ---- */
 
-/* Whether the number is one of this life of the host. */
-static bool is_own_nonce(const struct requests *h, uint64_t nonce)
+bool host_is_own_nonce(const struct requests *h, uint64_t nonce)
 {
     const uint64_t serials = UINT64_MAX / NETLOCK_SERIAL_STEP, first = (uint64_t)h->life << SERIAL_LIFE_SHIFT;
     return ((nonce / NETLOCK_SERIAL_STEP - first) & serials) <= ((h->busy.serial - first) & serials);
@@ -267,7 +266,7 @@ static bool is_own_nonce(const struct requests *h, uint64_t nonce)
  * former life's number must not come to it, since those of this life may count as older. */
 static void give_back(struct requests *h, unsigned granter, const struct netlock_packet *p, struct outbox *out)
 {
-    if (granter != GRANTER_SWITCH && !is_own_nonce(h, p->head.nonce))
+    if (granter != GRANTER_SWITCH && !host_is_own_nonce(h, p->head.nonce))
         return;
     struct netlock_packet *back = host_packet(h, granter, NETLOCK_RELEASE, 0, out);
     if (!back)

@@ -27,6 +27,8 @@ struct call {
 extern const struct granter_ops host_ops;
 /* A packet with so many bytes behind it; null: no room. */
 struct netlock_packet *host_packet(struct requests *h, unsigned granter, enum netlock_type type, uint32_t more, struct outbox *out);
+/* Whether the number is one of this life of the host. */
+bool host_is_own_nonce(const struct requests *h, uint64_t nonce);
 /* Sends the packet that the request's state demands, and sets the time to retransmit it. */
 void host_say(struct requests *h, struct request *r, uint64_t now, struct outbox *out);
 void host_settle(struct requests *h, struct request *r, int result, struct outbox *out);

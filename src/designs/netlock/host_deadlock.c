@@ -146,6 +146,20 @@ void host_deadlock_due(struct requests *h, const struct request *r, uint64_t now
 
 /* ---- one of its own is in the way ---- */
 
+/* A request that has ended waits in a queue: its ACQUIRE came late, when switch or server had lost their memory. It would be given
+ * back when it is granted. Until then others wait behind it, perhaps in a cycle, which no probe finds, since it has no thread. So
+ * it is taken out. */
+static void end_late(const struct event *e, const struct netlock_packet *p, uint64_t nonce)
+{
+    struct netlock_packet *out =
+        host_is_own_nonce(e->h, nonce) ? host_packet(e->h, GRANTER_SWITCH, NETLOCK_CANCEL, 0, e->out) : NULL;
+    if (!out)
+        return; /* the next probe comes here, too */
+    out->head.index = p->head.index;
+    out->head.nonce = nonce;
+    out->mode = NETLOCK_EXCLUSIVE; /* readers that wait are in nobody's way */
+}
+
 /* The request that waits there; CHASE_NONE: none, or it is not in the way any more. */
 static uint32_t next_wait(const struct chase *c, struct requests *h, const struct netlock_packet *p, const struct chase_step *s)
 {
@@ -157,6 +171,9 @@ static uint32_t next_wait(const struct chase *c, struct requests *h, const struc
     bool known = r->nonce == s->id && r->index == p->head.index;
     if (stale && !known)
         return chase_wait_behind(c, chase_number(h, number));
+    bool over = netlock_newer(r->nonce, s->id) || (r->nonce == s->id && r->state == REQUEST_IDLE);
+    if (over && s->kind == CHASE_QUEUED)
+        end_late(c->ctx, p, s->id);
     if (!known)
         return CHASE_NONE;
     if (s->kind == CHASE_QUEUED)

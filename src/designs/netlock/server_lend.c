@@ -95,14 +95,19 @@ static void begin_counts(struct lock *l)
     l->said_ns = 0;
 }
 
-/* Whether the switch is to have the lock in a round that this server did not know of. */
-static bool begin_lending(struct server *s, struct lock *l, uint32_t round, uint64_t now)
+/* Whether the switch is to have the lock in a round that this server did not know of. `asked`: by TAKE. */
+static bool begin_lending(struct server *s, struct lock *l, uint32_t round, bool asked, uint64_t now)
 {
     if ((int32_t)(round - l->round) <= 0)
         return false;
-    if (l->place == LOCK_LENT) {
-        s->drops.stale++; /* it has the lock, and cannot want it: a TAKE from before */
+    if (l->place == LOCK_LENT && !asked) {
+        s->drops.stale++; /* the switch is about to give it back */
         return false;
+    }
+    if (l->place == LOCK_LENT) {
+        /* It was given back: this server has lost its memory, and a packet of an earlier round came late. */
+        server_recall(s, l);
+        server_set_busy(s, l, false);
     }
     if (l->place != LOCK_LENDING)
         l->drain_ns = now;
@@ -118,7 +123,7 @@ static bool begin_lending(struct server *s, struct lock *l, uint32_t round, uint
 void server_on_take(struct server *s, struct lock *l, const struct netlock_packet *p, uint64_t now, struct outbox *out)
 {
     bool take = p->head.type == NETLOCK_TAKE;
-    if (begin_lending(s, l, p->round, now))
+    if (begin_lending(s, l, p->round, take, now))
         server_hand_over(s, l, now, out);
     else if (take && p->round == l->round && l->place == LOCK_LENT && !l->confirmed)
         say_handover(s, l, now, out);
@@ -148,7 +153,7 @@ void server_on_take_many(struct server *s, const struct netlock_packet *p, uint6
     uint32_t count = 0;
     for (uint32_t i = 0; i < p->count; i++) {
         struct lock *l = server_lock(s, indexes_of(p)[i]);
-        if (!begin_lending(s, l, p->round, now))
+        if (!begin_lending(s, l, p->round, true, now))
             continue; /* asked for again one by one */
         if (l->first)
             server_hand_over(s, l, now, out);

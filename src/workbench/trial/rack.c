@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "workbench/trial/rack.h"
+#include "designs/packet/chase.h"
 #include "lib/hash.h"
 #include "wire/many.h"
 
@@ -12,7 +13,7 @@
 #define REQUESTS 16              /* of one session: more than any workload here has at once, and what is still being released */
 #define ROOM_SALT UINT64_C(0x726f6f6d)
 #define CROWDED_BYTES 128u    /* room for one packet of most kinds */
-#define WAITS_WINDOW_FACTOR 9 /* retransmission times: of the eight that a design may take to be sure, on a slower clock */
+#define WAITS_WINDOW_FACTOR 9 /* patiences of a wait: of the eight that a design may take to be sure, on a slower clock */
 
 uint64_t rack_clock(const struct rack_host *h)
 {
@@ -637,8 +638,8 @@ int rack_init(struct rack *r, const struct rack_params *p)
     sim_hooks_add(&r->sim, &hooks);
     if (r->wire)
         sim_wire_own(r->wire, PORT_SERVER);
-    if (p->watch_waits &&
-        waits_init(&r->waits, p->clients * ACTORS_MAX, r->design->full_queues, WAITS_WINDOW_FACTOR * p->retry_ns)) {
+    if (p->watch_waits && waits_init(&r->waits, p->clients * ACTORS_MAX, r->design->full_queues,
+                                     WAITS_WINDOW_FACTOR * p->retry_ns << CHASE_DOUBLINGS_MAX)) {
         rack_free(r);
         return -ENOMEM;
     }
