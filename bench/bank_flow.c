@@ -82,6 +82,12 @@ static void next_lock(struct flow *f, struct teller *t)
                             .more = 1}; /* take_grants reaps before the process sleeps */
     int rc = pawl_submit(f->c.p, &r, &id);
     f->asks = true;
+    if (rc == -PAWL_ELIMIT) { /* releases are in flight: when they have ended */
+        t->step = PAUSE;
+        t->until = 0;
+        f->pausing++;
+        return;
+    }
     if (rc)
         crowd_fail(f->crowd, f->c.number, "cannot lock: %s (%s)", pawl_strerror(rc), pawl_explain());
 }
