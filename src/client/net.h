@@ -62,8 +62,8 @@ struct net {
 
     struct net_task tasks[PAWL_INFLIGHT_MAX];
     struct outbox batch;       /* of submitted requests: sent together */
-    int poll_fd;               /* what pawl_fd gives: readable if the ring's event is, and, */
-    bool hears;                /* while operations are in flight, if the socket is; -1: nobody has asked for it */
+    int poll_fd;               /* what pawl_fd gives: readable if the ring's event is; -1: the program has not called pawl_fd */
+    bool hears;                /* poll_fd is readable if the socket is, too: while operations are in flight */
     bool naming, naming_stops; /* the thread that asks for submitted keys was started; has to end */
     pthread_t naming_thread;
     pthread_cond_t naming_wakes;

@@ -281,8 +281,8 @@ static void woken_by_packets(pawl *p)
     }
 }
 
-/* What is complete at once is announced with the first request without `more`, and not by one with it: that would be two system
- * calls in vain. */
+/* Completions of requests that end at once make pawl_fd readable when the first request without `more` is submitted. A request with
+ * `more` does not: the write and the read of the event would be wasted. */
 static void told_at_the_end(pawl *p, pawl *q)
 {
     struct pollfd event = {.fd = p->async.event_fd, .events = POLLIN};

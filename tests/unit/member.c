@@ -387,7 +387,7 @@ static void odd_beats(void)
     CHECK(!m.rules.version && !member_is_joining(&m, 4));
 }
 
-/* Packets that are no answers, or to nobody. */
+/* Packets that are no answers, or that answer no request of this member. */
 static void no_answers(void)
 {
     joined(COORD_SERVER, "srvlock");
@@ -424,7 +424,7 @@ static void operators(void)
     CHECK(member_admits(&m, &h, own));
     h.from.machine = 0; /* a coordinator, which the nonce tells */
     CHECK(member_admits(&m, &h, far));
-    h.family = m.design->family; /* nobody */
+    h.family = m.design->family; /* of machine 0 */
     CHECK(!member_admits(&m, &h, far));
 }
 

@@ -83,7 +83,7 @@ static struct netlock_pass draw_pass(const struct plane_region *region)
                                  .strip = rng_chance(&r, 1, 4)};
 }
 
-/* What is not the lock's is as it was. */
+/* Registers of other locks are unchanged. */
 static void check_others(uint32_t lock)
 {
     const struct plane *old = (const struct plane *)(const void *)before;

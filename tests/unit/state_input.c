@@ -379,7 +379,7 @@ static void withheld(void)
     CHECK_EQ(service_commit(&service, a, 4, now), 3); /* I17: the place is not told */
     CHECK_EQ(code_of(&a[0]), 0);                      /* a known key is found */
     CHECK_EQ(code_of(&a[1]), -EIO);                   /* I7: the new one is not */
-    CHECK_EQ(code_of(&a[2]), none);                   /* a key that nobody has is not there, whatever is on the disk */
+    CHECK_EQ(code_of(&a[2]), none);                   /* an unknown key is not found, whatever the log contains */
     fails_at = 0;
     disk.syncs_left = 0;
     a[0] = joins(40);

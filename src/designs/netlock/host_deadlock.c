@@ -157,7 +157,7 @@ static void end_late(const struct event *e, const struct netlock_packet *p, uint
         return; /* the next probe comes here, too */
     out->head.index = p->head.index;
     out->head.nonce = nonce;
-    out->mode = NETLOCK_EXCLUSIVE; /* readers that wait are in nobody's way */
+    out->mode = NETLOCK_EXCLUSIVE; /* only a waiting writer blocks other waiters */
 }
 
 /* The request that waits there; CHASE_NONE: none, or it is not in the way any more. */

@@ -311,7 +311,7 @@ static void host_hears(struct rack_member *m, const struct coord_packet *p)
         return;
     if (!coord_is_current(&k->term, p) && !MISTAKE(m->rack->config.mistakes, COORD_MISTAKE_DEPOSED))
         return;                         /* I22 */
-    if (p->head.nonce == k->join.nonce) /* else it answers a packet of a former life, which somebody has sent again */
+    if (p->head.nonce == k->join.nonce) /* else it answers a replayed packet of a former life */
         m->asked = 0;
     if (p->head.type == COORD_WELCOME) {
         host_welcome(m, (const struct coord_welcome *)p);
