@@ -38,15 +38,18 @@ static void announce(struct async *a)
         assert(errno == EAGAIN); /* it is readable already */
 }
 
-/* The event is as it must be when the lock is given back. */
+/* Before the lock is given back: the event says whether there is something to reap. */
 static void settle(struct async *a)
 {
     uint64_t drained;
     a->silent = false;
-    if (a->done_count || a->told || a->loss_unreaped)
+    if (a->done_count || a->told || a->loss_unreaped) {
         announce(a);
-    else if (a->announced && read(a->event_fd, &drained, sizeof drained) > 0)
+    } else if (a->announced) {
+        if (read(a->event_fd, &drained, sizeof drained) < 0)
+            assert(errno == EAGAIN); /* the program has read it itself */
         a->announced = false;
+    }
 }
 
 /* ---- the loss of the session ---- */

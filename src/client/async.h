@@ -37,9 +37,9 @@ struct async {
     unsigned done_first, done_count;
     uint64_t next_id;
     uint64_t used;  /* a bit for each operation that is not idle */
-    int event_fd;   /* readable while done_count > 0, or an event of the session is not yet reaped, */
-    bool announced; /* that is, now, */
-    bool silent;    /* except that the caller of this moment reaps: it needs no system calls to be told */
+    int event_fd;   /* readable while done_count > 0, or an event of the session is not yet reaped */
+    bool announced; /* the event was written, and not read since */
+    bool silent;    /* the thread that has the lock reaps now: completions are not announced to it */
 
     struct async_watch watches[PAWL_WATCH_MAX];
     unsigned watching; /* that are ON; written with the lock, read without */
